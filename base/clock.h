@@ -26,8 +26,8 @@ static inline double dw_now_s(void)
     return 1e-9 * (double)dw_now_ns();
 }
 
-/* The function now_ns of a dw_config. */
-static inline uint64_t dw_config_now_ns(void *context)
+/* The function now_ns of a dw_host. */
+static inline uint64_t dw_host_now_ns(void *context)
 {
     (void)context;
     return (uint64_t)dw_now_ns();

@@ -37,13 +37,13 @@ static void add(adder *a, const float *x, float *y, size_t n)
     dw_group_job job = {
         .struct_size = sizeof job, .operation = DW_ALL_REDUCE, .slot = n, .n = n, .x = x, .y = y};
     if (dw_group_run(a->context, &job, -1) != DW_OK)
-        bench_die("rank %u: %s", a->rank, dw_group_why(a->context));
+        bench_die("rank %u: %s", a->rank, dw_group_why(a->context, NULL));
 }
 
 static void spent(adder *a, double *coding, double *waiting)
 {
     dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(a->context, &counters);
+    dw_group_count(a->context, &counters, NULL, NULL);
     *coding = (double)counters.codec_ns * 1e-9;
     *waiting = (double)counters.wait_ns * 1e-9;
 }

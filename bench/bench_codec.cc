@@ -241,13 +241,15 @@ class Bench
     explicit Bench(const Case &c) : case_(c)
     {
         config_ = c.config();
+        dw_host host{};
+        host.struct_size = sizeof host;
         if (c.threads > 1) {
             pool_.reset(new Pool(c.threads));
-            config_.parallel_for = Pool::parallel_for;
-            config_.parallel_context = pool_.get();
+            host.parallel_for = Pool::parallel_for;
+            host.parallel_context = pool_.get();
         }
-        if (dw_encoder_create(&encoder_, &config_) != DW_OK ||
-            dw_decoder_create(&decoder_, &config_) != DW_OK)
+        if (dw_encoder_create(&encoder_, &config_, &host, nullptr) != DW_OK ||
+            dw_decoder_create(&decoder_, &config_, &host, nullptr) != DW_OK)
             return;
         dw_bench_use(c.table, encoder_, decoder_);
         for (int i = 0; i < kVariants; i++) {
@@ -296,8 +298,8 @@ class Bench
         options.adds = case_.variant == kAdd;
         options.factor = 1;
         auto begin = std::chrono::steady_clock::now();
-        dw_status status = dw_decode_with(decoder_, frames_[turn_].data.get(), frames_[turn_].len,
-                                          &y, &options, nullptr, 0, nullptr);
+        dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y,
+                                     &options, nullptr, 0, nullptr);
         *seconds = seconds_since(begin) + read_y(false);
         return status;
     }
@@ -370,7 +372,7 @@ class Bench
         dw_tensor x = tensor(x_[visit_++ % kVariants].get());
         auto begin = std::chrono::steady_clock::now();
         dw_status status =
-            dw_encode(encoder_, &key_, &x, frame->data.get(), frame_cap_, &frame->len);
+            dw_encode(encoder_, &key_, &x, nullptr, frame->data.get(), frame_cap_, &frame->len);
         *seconds = seconds_since(begin);
         return status;
     }

@@ -50,9 +50,11 @@ class Pair
         dw_config config;
         bool ok = dw_config_parse(&config, "delta:bits=2,replies=never", nullptr) == DW_OK;
         if (c.way != kMemory) ok = ok && dw_storage_open(&storage_, text.c_str(), nullptr) == DW_OK;
-        config.backing = dw_storage_backing(storage_);
-        ok = ok && dw_encoder_create(&encoder_, &config) == DW_OK &&
-             dw_decoder_create(&decoder_, &config) == DW_OK;
+        dw_host host{};
+        host.struct_size = sizeof host;
+        host.backing = dw_storage_backing(storage_);
+        ok = ok && dw_encoder_create(&encoder_, &config, &host, nullptr) == DW_OK &&
+             dw_decoder_create(&decoder_, &config, &host, nullptr) == DW_OK;
         if (!ok) abort();
         for (size_t i = 0; i < x_.size(); i++)
             x_[i] = static_cast<uint16_t>(0x3f00 + i * 2654435761u % 256);
@@ -74,14 +76,15 @@ class Pair
         }
         dw_tensor x = tensor(x_), y = tensor(y_);
         size_t len = 0;
-        return dw_encode(encoder_, &key, &x, frame_.data(), frame_.size(), &len) == DW_OK &&
-               dw_decode(decoder_, frame_.data(), len, &y, nullptr, 0, nullptr) == DW_OK;
+        return dw_encode(encoder_, &key, &x, nullptr, frame_.data(), frame_.size(), &len) ==
+                   DW_OK &&
+               dw_decode(decoder_, frame_.data(), len, &y, nullptr, nullptr, 0, nullptr) == DW_OK;
     }
     double waited() const
     {
         dw_storage_counters c = {};
         c.struct_size = sizeof c;
-        return dw_storage_get_counters(storage_, &c) == DW_OK ? 1e-9 * double(c.wait_ns) : 0;
+        return dw_storage_count(storage_, &c) == DW_OK ? 1e-9 * double(c.wait_ns) : 0;
     }
 
   private:

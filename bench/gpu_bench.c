@@ -137,7 +137,7 @@ static void start_encode(rig *r)
     dw_key key = {.sample = 1};
     dw_tensor x = dw_tensor_3d(r->x, r->of->dtype, 1, r->t, CHANNELS);
     dw_status status =
-        dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
+        gpu_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
 }
 
@@ -145,8 +145,8 @@ static void start_encode(rig *r)
 static void start_decode(rig *r)
 {
     dw_tensor y = dw_tensor_3d(is_delta(r) ? NULL : r->x, r->of->dtype, 1, r->t, CHANNELS);
-    dw_status status = dw_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y,
-                                       r->g->stream, &r->decode_ticket);
+    dw_status status = gpu_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y,
+                                        r->g->stream, &r->decode_ticket);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
 }
 
@@ -187,10 +187,11 @@ static void rig_open(rig *r, gpu *g, const bench_case *of, size_t elements)
     r->to = gpu_allocate(2 * r->bytes + r->cap);
     r->before = gpu_event_create();
     r->after = gpu_event_create();
-    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, of->place, &why) == DW_OK,
-               "%s: %s", of->codec, why.text);
-    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, of->place, &why) == DW_OK,
-               "%s: %s", of->codec, why.text);
+    dw_host host = {.struct_size = sizeof host, .cuda = g->cuda, .place = of->place};
+    gpu_expect(dw_encoder_create(&r->encoder, &config, &host, &why) == DW_OK, "%s: %s", of->codec,
+               why.text);
+    gpu_expect(dw_decoder_create(&r->decoder, &config, &host, &why) == DW_OK, "%s: %s", of->codec,
+               why.text);
 }
 
 static void rig_close(rig *r)

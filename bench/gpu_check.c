@@ -132,8 +132,7 @@ static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t
                .pinned_frame = pinned_frame};
     gpu_expect(dw_config_parse(&config, codec, &why) == DW_OK, "%s: %s", codec, why.text);
     config.incarnation = 7;
-    dw_config parallel = config;
-    parallel.parallel_for = run_all;
+    dw_host parallel = {.struct_size = sizeof parallel, .parallel_for = run_all};
     dw_tensor shape = dw_tensor_3d(NULL, dtype, 1, t, c);
     r->bytes = r->elements * dw_dtype_bytes(dtype);
     r->cap = dw_frame_bound(&config, &shape);
@@ -146,13 +145,14 @@ static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t
     r->device_x = gpu_allocate(r->bytes);
     r->device_y = gpu_allocate(r->bytes);
     r->frame = pinned_frame ? gpu_allocate_pinned(r->cap) : gpu_allocate(r->cap);
-    gpu_expect(dw_encoder_create(&r->spec, &parallel) == DW_OK &&
-                   dw_decoder_create(&r->spec_decoder, &parallel) == DW_OK,
+    gpu_expect(dw_encoder_create(&r->spec, &config, &parallel, NULL) == DW_OK &&
+                   dw_decoder_create(&r->spec_decoder, &config, &parallel, NULL) == DW_OK,
                "no CPU codec");
-    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, place, &why) == DW_OK,
-               "%s: %s", codec, why.text);
-    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, place, &why) == DW_OK,
-               "%s: %s", codec, why.text);
+    dw_host host = {.struct_size = sizeof host, .cuda = g->cuda, .place = place};
+    gpu_expect(dw_encoder_create(&r->encoder, &config, &host, &why) == DW_OK, "%s: %s", codec,
+               why.text);
+    gpu_expect(dw_decoder_create(&r->decoder, &config, &host, &why) == DW_OK, "%s: %s", codec,
+               why.text);
 }
 
 static void rig_close(rig *r)
@@ -182,7 +182,7 @@ static size_t spec_frame(rig *r, dw_key key, uint64_t seed, bool hostile)
     fill(r->x, r->dtype, r->elements, seed, hostile);
     gpu_put(r->device_x, r->x, r->bytes);
     dw_tensor x = dw_tensor_3d(r->x, r->dtype, 1, r->t, r->c);
-    gpu_expect(dw_encode(r->spec, &key, &x, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s",
+    gpu_expect(dw_encode(r->spec, &key, &x, NULL, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s",
                r->codec, dw_encoder_why(r->spec));
     return len;
 }
@@ -212,11 +212,12 @@ static void check_decode(rig *r, size_t len)
     dw_decode_ticket *ticket;
     dw_status status;
     size_t reply_len;
-    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, 0, &reply_len) == DW_OK,
+    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, NULL, 0, &reply_len) ==
+                   DW_OK,
                "%s: %s", r->codec, dw_decoder_why(r->spec_decoder));
-    status = dw_decode_async(r->decoder, r->head,
-                             len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame,
-                             len, &device_y, r->g->stream, &ticket);
+    status = gpu_decode_async(r->decoder, r->head,
+                              len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame,
+                              len, &device_y, r->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: decode: %s", r->codec, dw_decoder_why(r->decoder));
     do status = dw_decode_finish(ticket, NULL, 0, &reply_len);
     while (status == DW_PENDING);
@@ -234,7 +235,7 @@ static void check_visits(rig *r, int visits, bool hostile)
         dw_encode_ticket *ticket;
         size_t len = spec_frame(r, key, (uint64_t)visit + r->elements, hostile);
         dw_status status =
-            dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
+            gpu_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
         gpu_expect(status == DW_OK, "%s: encode: %s", r->codec, dw_encoder_why(r->encoder));
         take_frame(r, ticket, len);
         check_decode(r, len);
@@ -261,7 +262,7 @@ static void check_graph(gpu *g, uint64_t elements)
     for (uint64_t i = 0; i < KEYS; i++) {
         dw_key key = {.sample = i};
         size_t len = spec_frame(&r, key, i, false);
-        gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) ==
+        gpu_expect(gpu_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) ==
                        DW_OK,
                    "%s", dw_encoder_why(r.encoder));
         take_frame(&r, ticket, len);
@@ -269,7 +270,7 @@ static void check_graph(gpu *g, uint64_t elements)
     dw_key first = {.sample = 0};
     size_t len = spec_frame(&r, first, 100, false);
     gpu_capture_begin(g);
-    gpu_expect(dw_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
+    gpu_expect(gpu_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
                "%s", dw_encoder_why(r.encoder));
     gpu_graph *graph = gpu_capture_end(g);
     gpu_graph_launch(g, graph);
@@ -302,7 +303,7 @@ static void check_nccl(gpu *g)
     dw_encode_ticket *ticket;
     dw_key key = {.sample = 1};
     size_t len = spec_frame(&r, key, 1, false);
-    gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
+    gpu_expect(gpu_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
                "%s", dw_encoder_why(r.encoder));
     void *sent = r.frame, *received = gpu_allocate(r.cap);
     gpu_nccl_to_self(g, received, sent, len);

@@ -151,7 +151,7 @@ static void check_encode(const golden *d, const dw_key *keys, dw_tensor x, field
     void *made = gpu_allocate(cap), *device_x = x.data = on_device(golden_x);
     dw_encode_ticket *ticket;
     gpu_expect(found != NULL, "no memory for a frame");
-    dw_status status = dw_encode_async(d->encoder, keys, &x, made, cap, d->g->stream, &ticket);
+    dw_status status = gpu_encode_async(d->encoder, keys, &x, made, cap, d->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_encoder_why(d->encoder));
     uint8_t *head = malloc(dw_frame_head_bound(MOST_SAMPLES));
     do status = dw_encode_finish(ticket, head, dw_frame_head_bound(MOST_SAMPLES), &head_len, &len);
@@ -176,8 +176,8 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
                                      : dw_frame_head_bound(MOST_SAMPLES);
     dw_decode_ticket *ticket;
     gpu_expect(found != NULL, "no memory for y");
-    dw_status status = dw_decode_async(d->decoder, frame.data, head_len, payloads, frame.len, &y,
-                                       d->g->stream, &ticket);
+    dw_status status = gpu_decode_async(d->decoder, frame.data, head_len, payloads, frame.len, &y,
+                                        d->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_decoder_why(d->decoder));
     do status = dw_decode_finish(ticket, answer, sizeof answer, &reply_len);
     while (status == DW_PENDING);
@@ -186,7 +186,7 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
     same(d, "y", golden_y, found, y_len);
     same(d, "reply", reply, answer, reply_len);
     if (reply_len)
-        gpu_expect(dw_encoder_feedback(d->encoder, answer, reply_len) == DW_OK, "%s: %s", d->path,
+        gpu_expect(dw_encoder_take_reply(d->encoder, answer, reply_len) == DW_OK, "%s: %s", d->path,
                    dw_encoder_why(d->encoder));
     free(found);
     gpu_free(payloads);
@@ -247,12 +247,11 @@ static int check_file(golden *d)
     uint32_t means;
     if (d->config.profile_digest)
         d->config.profile = test_profile_find(d->config.profile_digest, &means);
-    dw_status made =
-        dw_encoder_create_cuda(&d->encoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why);
+    dw_host host = {.struct_size = sizeof host, .cuda = d->g->cuda};
+    dw_status made = dw_encoder_create(&d->encoder, &d->config, &host, &why);
     gpu_expect(made == DW_OK || made == DW_ERR_UNSUPPORTED, "%s: %s", d->path, why.text);
-    gpu_expect(dw_decoder_create_cuda(&d->decoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why) ==
-                   made,
-               "%s: one end only", d->path);
+    gpu_expect(dw_decoder_create(&d->decoder, &d->config, &host, &why) == made, "%s: one end only",
+               d->path);
     if (made != DW_OK) return 0;
     for (char *next = strstr(steps, "\"x_dtype\""); next; next = strstr(d->at, "\"x_dtype\""))
         check_step(d, d->config.codec == DW_CODEC_DELTA);

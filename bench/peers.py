@@ -55,9 +55,12 @@ class Deltawire:
             library.dw_tensor_3d(t.ctypes.data, DTYPES[dtype][0], *shape) for t in (x, y)
         )
         self.encoder, self.decoder = ctypes.c_void_p(), ctypes.c_void_p()
+        config = ctypes.create_string_buffer(1024)  # a dw_config of a later version
+        size = ctypes.c_size_t(1024)
+        self.expect(library.dw_config_parse_sized(config, size, self.CONFIG, None))
         for name, end in (("encoder", self.encoder), ("decoder", self.decoder)):
-            create = getattr(library, f"dw_{name}_create_text")
-            self.expect(create(ctypes.byref(end), self.CONFIG, None))
+            create = getattr(library, f"dw_{name}_create")
+            self.expect(create(ctypes.byref(end), config, None, None))
         self.frame = numpy.empty(x.nbytes + 4096, numpy.uint8)
         self.length = ctypes.c_size_t()
 
@@ -69,16 +72,14 @@ class Deltawire:
     def encode(self):
         frame, length = address(self.frame), ctypes.byref(self.length)
         room = ctypes.c_size_t(self.frame.nbytes)
-        self.expect(
-            self.library.dw_encode(self.encoder, None, ctypes.byref(self.x), frame, room, length)
-        )
+        x = ctypes.byref(self.x)
+        self.expect(self.library.dw_encode(self.encoder, None, x, None, frame, room, length))
 
     def decode(self):
         y, nothing = ctypes.byref(self.y), ctypes.c_size_t(0)
+        frame, length = address(self.frame), self.length
         self.expect(
-            self.library.dw_decode(
-                self.decoder, address(self.frame), self.length, y, None, nothing, None
-            )
+            self.library.dw_decode(self.decoder, frame, length, y, None, None, nothing, None)
         )
 
 

@@ -40,7 +40,7 @@ class Ours:
 
     def once(self):
         frame = self.encoder.encode(self.x, self.ids)
-        self.encoder.feedback(self.decoder.decode(frame, self.y).reply)
+        self.encoder.take_reply(self.decoder.decode(frame, self.y).reply)
 
 
 class Room(Ours):
@@ -52,7 +52,7 @@ class Room(Ours):
 
     def once(self):
         frame = self.encoder.encode(self.x, self.ids, out=self.room)
-        self.encoder.feedback(self.decoder.decode(frame, self.y).reply)
+        self.encoder.take_reply(self.decoder.decode(frame, self.y).reply)
 
 
 class New(Ours):
@@ -60,7 +60,7 @@ class New(Ours):
 
     def once(self):
         frame = self.encoder.encode(self.x, self.ids)
-        self.encoder.feedback(self.decoder.decode(frame).reply)
+        self.encoder.take_reply(self.decoder.decode(frame).reply)
 
 
 class Torch(Room):

@@ -22,10 +22,11 @@ typedef struct pair {
 static dw_status once(pair *p)
 {
     size_t len, reply_len;
-    dw_status status = dw_encode(p->encoder, p->keys, &p->x, p->frame, p->cap, &len);
+    dw_status status = dw_encode(p->encoder, p->keys, &p->x, NULL, p->frame, p->cap, &len);
     if (!status)
-        status = dw_decode(p->decoder, p->frame, len, &p->y, p->reply, p->reply_cap, &reply_len);
-    return status ? status : dw_encoder_feedback(p->encoder, p->reply, reply_len);
+        status =
+            dw_decode(p->decoder, p->frame, len, &p->y, NULL, p->reply, p->reply_cap, &reply_len);
+    return status ? status : dw_encoder_take_reply(p->encoder, p->reply, reply_len);
 }
 
 static int serve(pair *p)
@@ -63,8 +64,8 @@ int main(int argc, char **argv)
     }
     fclose(file);
     if (dw_config_parse(&config, argv[1], &why) ||
-        dw_encoder_create_why(&p.encoder, &config, &why) ||
-        dw_decoder_create_why(&p.decoder, &config, &why)) {
+        dw_encoder_create(&p.encoder, &config, NULL, &why) ||
+        dw_decoder_create(&p.decoder, &config, NULL, &why)) {
         fprintf(stderr, "python_pair: %s\n", why.text);
         return 2;
     }

@@ -69,7 +69,7 @@ wire wire_of_mpi_link(const wire_mpi_ranks *ranks, int number, uint64_t queue_by
         .max_queued_bytes = queue_bytes,
         .role = ranks->me == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
         .transports = transports,
-        .contexts = (const dw_transport_context[]){dw_mpi_context(ranks->mpi), {NULL, NULL}}};
+        .contexts = (const dw_transport_context[]){{"mpi", ranks->mpi}, {NULL, NULL}}};
     char uri[32];
     snprintf(uri, sizeof uri, "mpi://%d/%d", 1 - ranks->me, number);
     return wire_of_link(uri, &options);
@@ -80,8 +80,9 @@ wire_mpi_ranks wire_mpi_begin(void)
     wire_mpi_ranks ranks = {.me = 0};
     dw_why why;
     if (dw_mpi_create(&ranks.mpi, NULL, &why) != DW_OK) bench_die("%s", why.text);
-    ranks.me = dw_mpi_rank(ranks.mpi);
-    if (dw_mpi_size(ranks.mpi) != 2) bench_die("bench_link needs two ranks: mpirun -n 2");
+    int size;
+    ranks.me = dw_mpi_rank(ranks.mpi, &size);
+    if (size != 2) bench_die("bench_link needs two ranks: mpirun -n 2");
     return ranks;
 }
 

@@ -11,8 +11,8 @@
 dw_status dw_ends_open(dw_ends *e, const dw_config *config, const dw_tensor *shape, dw_why *why)
 {
     *e = (dw_ends){0};
-    dw_status status = dw_encoder_create_why(&e->encoder, config, why);
-    if (status == DW_OK) status = dw_decoder_create_why(&e->decoder, config, why);
+    dw_status status = dw_encoder_create(&e->encoder, config, NULL, why);
+    if (status == DW_OK) status = dw_decoder_create(&e->decoder, config, NULL, why);
     if (status < 0) return status;
     e->frame_cap = dw_frame_bound(config, shape);
     e->reply_cap = dw_reply_bound(shape->n);
@@ -44,13 +44,13 @@ dw_status dw_ends_visit(dw_ends *e, const dw_tensor *x, const dw_tensor *y, dw_w
 {
     size_t reply_len = 0;
     double begin = dw_now_s();
-    dw_status status = dw_encode(e->encoder, e->keys, x, e->frame, e->frame_cap, &e->len);
+    dw_status status = dw_encode(e->encoder, e->keys, x, NULL, e->frame, e->frame_cap, &e->len);
     double encoded = dw_now_s();
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    status = dw_decode(e->decoder, e->frame, e->len, y, e->reply, e->reply_cap, &reply_len);
+    status = dw_decode(e->decoder, e->frame, e->len, y, NULL, e->reply, e->reply_cap, &reply_len);
     double decoded = dw_now_s();
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
-    if (reply_len) status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    if (reply_len) status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
     e->encode_s = encoded - begin;
     e->decode_s = decoded - encoded;

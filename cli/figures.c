@@ -136,7 +136,7 @@ static void take_counters(dw_figures *f, const dw_subject *s, const dw_ends *e,
     dw_counters counters = {.struct_size = sizeof counters};
     dw_entry_info entry;
     dw_why misfit;
-    dw_encoder_counters(e->encoder, &counters);
+    dw_encoder_count(e->encoder, &counters);
     subtract(&counters, before);
     f->escaped = counters.escaped_values;
     f->overflowed = counters.overflowed_values;
@@ -165,7 +165,7 @@ static dw_status measure(dw_figures *f, const dw_subject *s, const dw_config *co
     y.data = room;
     for (int v = 0; v < MOST_VISITS && (v < LEAST_VISITS || spent < most_seconds); v++) {
         dw_status status = v || s->previous.data ? prepare(s, e, &y, why) : DW_OK;
-        if (status == DW_OK && v == 0) dw_encoder_counters(e->encoder, &before);
+        if (status == DW_OK && v == 0) dw_encoder_count(e->encoder, &before);
         if (status == DW_OK) status = dw_ends_visit(e, &s->x, &y, why);
         if (status < 0) return status;
         if (v == 0) {

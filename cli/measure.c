@@ -46,8 +46,8 @@ static char *codec_list(const dw_measure_options *o)
     char *list = calloc(1, 8192);
     if (!list) return NULL;
     strcat(strcat(list, usual), o->delta_from || all ? usual_later : "");
-    dw_config config;
-    for (int c = 1; all && dw_config_init(&config, sizeof config) == DW_OK; c++) {
+    for (int c = 1; all; c++) {
+        dw_config config = {.struct_size = sizeof config};
         char text[DW_CONFIG_TEXT_BYTES], word[DW_CONFIG_TEXT_BYTES + 2];
         config.codec = (dw_codec)c;
         if (dw_config_format(&config, text, sizeof text) < 0) break; /* there is no such codec */

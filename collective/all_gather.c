@@ -199,7 +199,8 @@ static bool may_land_in_y(const dw_settings *settings, const dw_group_job *job, 
     return !job->cuda && (is_apart || x == y + first * each);
 }
 
-/* Whether it pays to find out that nothing can go wrong any more. */
+/* Whether it pays to find out that nothing can go wrong any more. It does not with state, which
+ * would have to be decoded, nor where bytes are coded once more, so that their number varies. */
 static bool may_be_safe(dw_exchange *exchange, const dw_group_slot *slot)
 {
     const dw_settings *settings = &exchange->settings;
@@ -208,7 +209,7 @@ static bool may_be_safe(dw_exchange *exchange, const dw_group_slot *slot)
     uint64_t bytes = first.count * dw_dtype_bytes(job->dtype), ratio = settings->thresholds.ratio;
     return slot->now.is_large && slot->gather.lands_in_y && !dw_verifying_is_due(settings, job) &&
            bytes >= ratio * dw_frame_result_bound(exchange, slot, first) &&
-           dw_coding_can_check(&settings->result);
+           settings->has_fixed_results;
 }
 
 void dw_all_gather_begin(dw_exchange *exchange, dw_group_slot *slot)

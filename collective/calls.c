@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cuda_memory.h"
 #include "deltawire/cuda.h"
 #include "group.h"
 
@@ -211,11 +212,6 @@ dw_status dw_group_wait(dw_group *group, uint64_t number, int timeout_ms)
     }
     pthread_mutex_unlock(&group->lock);
     return status;
-}
-
-dw_status dw_group_test(dw_group *group, uint64_t number)
-{
-    return dw_group_wait(group, number, 0);
 }
 
 dw_status dw_group_run(dw_group *group, const dw_group_job *job, int timeout_ms)

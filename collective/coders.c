@@ -106,9 +106,13 @@ dw_status dw_coders_make(const dw_coding *coding, dw_coders *own, dw_coder_kind 
     const dw_config *config = dw_coder_is_of_result(kind) ? &settings->result : &settings->codec;
     uint32_t place = place_of(settings, kind, other);
     if (!dw_coder_is_encoder(kind))
-        return own->decoders[place] ? DW_OK : dw_decoder_create(&own->decoders[place], config);
+        return own->decoders[place]
+                   ? DW_OK
+                   : dw_decoder_create(&own->decoders[place], config, &settings->host, NULL);
     dw_config with = config_for(settings, config, place, own->forgotten_at);
-    return own->encoders[place] ? DW_OK : dw_encoder_create(&own->encoders[place], &with);
+    return own->encoders[place]
+               ? DW_OK
+               : dw_encoder_create(&own->encoders[place], &with, &settings->host, NULL);
 }
 
 /* All that an all-reduce in two hops (or in one) needs, of the codecs that keep nothing. */
@@ -124,9 +128,11 @@ dw_status dw_coding_open(dw_coding *coding)
             if (!settings->keeps_state[dw_coder_is_of_result(kind)])
                 status = dw_coders_make(coding, &coding->common, kind, r);
     for (int i = 0; i < 2 && status == DW_OK; i++) {
-        status = dw_encoder_create(&coding->round[i], &settings->rounding[i]);
+        status =
+            dw_encoder_create(&coding->round[i], &settings->rounding[i], &settings->host, NULL);
         if (status == DW_OK)
-            status = dw_decoder_create(&coding->rounded[i], &settings->rounding[i]);
+            status = dw_decoder_create(&coding->rounded[i], &settings->rounding[i], &settings->host,
+                                       NULL);
     }
     return status;
 }
@@ -263,8 +269,7 @@ bool dw_coding_encode(dw_coding *coding, const dw_coders *own, const dw_message 
     dw_encode_options options = {.struct_size = sizeof options,
                                  .places = places_of(coding, head),
                                  .bypass_caches = bypass_caches};
-    dw_status status =
-        dw_encode_with(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
+    dw_status status = dw_encode(encoder, &key, x, &options, frame->at, frame->cap, &frame->len);
     coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
     coding->count->raw_bytes += (uint64_t)x->t * x->c * dw_dtype_bytes(x->dtype);
     coding->count->encoded_bytes += frame->len;
@@ -284,11 +289,11 @@ bool dw_coding_decode(dw_coding *coding, const dw_coders *own, const dw_message 
     dw_status status = len == 0 ? DW_OK : DW_ERR_FORMAT;
     dw_counters before = {.struct_size = sizeof before}, after = before;
     bool is_result = kind != DW_REDUCE_SCATTER_DECODER && y;
-    if (is_result) dw_decoder_counters(decoder, &before);
+    if (is_result) dw_decoder_count(decoder, &before);
     int64_t begin_ns = dw_now_ns();
-    if (y) status = dw_decode_with(decoder, frame, len, y, options, NULL, 0, NULL);
+    if (y) status = dw_decode(decoder, frame, len, y, options, NULL, 0, NULL);
     coding->count->codec_ns += (uint64_t)(dw_now_ns() - begin_ns);
-    if (is_result) dw_decoder_counters(decoder, &after);
+    if (is_result) dw_decoder_count(decoder, &after);
     coding->count->poisoned += after.poisoned_groups - before.poisoned_groups;
     if (status == DW_OK) return true;
     dw_failure_set(coding->failure, status, from,
@@ -314,22 +319,13 @@ size_t dw_coding_bound(dw_coding *coding, const dw_config *config, dw_dtype dtyp
     return bytes;
 }
 
-/* Not those with state, which would have to be decoded, and not those whose bytes are coded once
- * more. */
-bool dw_coding_can_check(const dw_config *config)
-{
-    bool is_plain = config->codec == DW_CODEC_DIRECT || config->codec == DW_CODEC_MX ||
-                    config->codec == DW_CODEC_RAW || config->codec == DW_CODEC_BLOCKS;
-    return is_plain && config->entropy <= DW_ENTROPY_NONE;
-}
-
 dw_status dw_coding_round(dw_coding *coding, const dw_tensor *x, const dw_tensor *y)
 {
     bool is_bf16 = y->dtype == DW_BF16;
     dw_key key = {.sample = 0};
     size_t len;
-    dw_status status =
-        dw_encode(coding->round[is_bf16], &key, x, coding->scratch, coding->scratch_bytes, &len);
+    dw_status status = dw_encode(coding->round[is_bf16], &key, x, NULL, coding->scratch,
+                                 coding->scratch_bytes, &len);
     if (status != DW_OK) return status;
-    return dw_decode(coding->rounded[is_bf16], coding->scratch, len, y, NULL, 0, NULL);
+    return dw_decode(coding->rounded[is_bf16], coding->scratch, len, y, NULL, NULL, 0, NULL);
 }

@@ -104,11 +104,9 @@ dw_encoder *dw_coders_encoder_of(const dw_coding *coding, const dw_coders *own,
  * an empty piece has none. It remembers bounds, because to compute one takes several times as long
  * as to encode a short piece. */
 size_t dw_coding_bound(dw_coding *coding, const dw_config *config, dw_dtype dtype, uint64_t count);
-/* Whether frames under this config can be checked for much less than it takes to decode them. */
-bool dw_coding_can_check(const dw_config *config);
 /* Encode and decode the piece that `head` names, and count what that costs. If they return false,
  * the group has failed. bypass_caches: as in dw_encode_options. decode: a frame of rank `from` into
- * *y. y NULL: the piece is empty, and so must be the frame. options: as in dw_decode_with. Poisoned
+ * *y. y NULL: the piece is empty, and so must be the frame. options: as in dw_decode. Poisoned
  * groups are counted where the frame is a result, or a part of one in an all-reduce of one hop. */
 bool dw_coding_encode(dw_coding *coding, const dw_coders *own, const dw_message *head,
                       const dw_tensor *x, bool bypass_caches, dw_frame_room *frame);

@@ -6,7 +6,7 @@
  * then that was enqueued after the operation: the group's step would wait for it. */
 #include "exchange.h"
 
-#include "deltawire/cuda.h"
+#include "base/cuda_memory.h"
 
 void dw_device_begin(dw_device *device)
 {

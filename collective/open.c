@@ -66,11 +66,12 @@ static dw_status check(const dw_group_config *config, dw_why *why)
 
 /* Copies the config of one hop. The group sees to it that every frame arrives, so decoders need not
  * reply, and encoders need no second copy of prev. */
-static dw_status take_codec(dw_config *own, const dw_config *given, const char *of, uint32_t id,
-                            dw_why *why)
+static dw_status take_codec(const dw_settings *settings, dw_config *own, const dw_config *given,
+                            const char *of, dw_why *why)
 {
+    uint32_t id = settings->id;
     dw_why parsed;
-    dw_status status = dw_config_init(own, sizeof *own);
+    dw_status status = DW_OK;
     if (!given) {
         status = dw_config_parse(own, "raw:f32", &parsed);
     } else if (given->struct_size < sizeof(size_t)) {
@@ -91,16 +92,22 @@ static dw_status take_codec(dw_config *own, const dw_config *given, const char *
                       "or row",
                       id);
     dw_encoder *encoder = NULL; /* tells what is wrong with a config */
-    if (status == DW_OK) status = dw_encoder_create_why(&encoder, own, &parsed);
+    if (status == DW_OK) status = dw_encoder_create(&encoder, own, &settings->host, &parsed);
     dw_encoder_destroy(encoder);
     if (status == DW_OK) return DW_OK;
     return dw_say(why, status, "group %u: the config of %s: %.180s", id, of, parsed.text);
 }
 
-/* Whether encoders keep anything of a key from one frame to the next. */
-static bool keeps_state(const dw_config *config)
+static dw_status take_host(dw_settings *settings, const dw_host *given, dw_why *why)
 {
-    return config->codec == DW_CODEC_DELTA || config->feedback > DW_FEEDBACK_NONE;
+    dw_host *own = &settings->host;
+    dw_status status = given ? dw_take_asked(own, sizeof *own, given, "dw_host", why) : DW_OK;
+    own->struct_size = sizeof *own;
+    if (status != DW_OK || !own->cuda) return status;
+    return dw_say(why, DW_ERR_ARGUMENT,
+                  "group %u: its codecs work on the CPU; leave cuda of the host NULL, and give it "
+                  "with each job",
+                  settings->id);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -225,14 +232,19 @@ static dw_group *make_group(const dw_group_config *config)
 static dw_status take_configs(dw_exchange *exchange, const dw_group_config *config, dw_why *why)
 {
     dw_settings *settings = &exchange->settings;
-    dw_status status =
-        take_codec(&settings->codec, config->codec, "contributions", settings->id, why);
+    dw_status status = take_host(settings, config->host, why);
     if (status == DW_OK)
-        status = take_codec(&settings->result, config->result ? config->result : config->codec,
-                            "results", settings->id, why);
+        status = take_codec(settings, &settings->codec, config->codec, "contributions", why);
+    if (status == DW_OK)
+        status = take_codec(settings, &settings->result,
+                            config->result ? config->result : config->codec, "results", why);
     if (status != DW_OK) return status;
-    settings->keeps_state[0] = keeps_state(&settings->codec);
-    settings->keeps_state[1] = keeps_state(&settings->result);
+    dw_facts facts = {.struct_size = sizeof facts};
+    dw_config_facts(&settings->codec, &facts); /* cannot fail: take_codec has made an encoder */
+    settings->keeps_state[0] = facts.keeps_prev || facts.keeps_residual;
+    dw_config_facts(&settings->result, &facts);
+    settings->keeps_state[1] = facts.keeps_prev || facts.keeps_residual;
+    settings->has_fixed_results = facts.has_fixed_size;
     dw_config_parse(&settings->rounding[0], "raw:f16,replies=never", NULL);
     dw_config_parse(&settings->rounding[1], "raw:bf16,replies=never", NULL);
     settings->shortest_piece = shortest_for(settings);

@@ -102,8 +102,8 @@ static dw_status undo(dw_exchange *exchange, const dw_group_slot *slot, dw_recei
     dw_piece at = dw_job_piece(&exchange->settings, &slot->now.job, head->part, head->piece);
     dw_tensor x =
         head->flags & DW_MESSAGE_HOP2 ? dw_frame_result(slot, at) : dw_frame_contribution(slot, at);
-    return dw_encoder_undo(dw_coders_encoder_of(&exchange->coding, &slot->coders, head),
-                           dw_received_body(made), (size_t)made->head.body_len, &x);
+    return dw_encoder_give_back(dw_coders_encoder_of(&exchange->coding, &slot->coders, head),
+                                dw_received_body(made), (size_t)made->head.body_len, &x);
 }
 
 void dw_rollback_residuals(dw_exchange *exchange, dw_group_slot *slot, bool undoes)

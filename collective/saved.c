@@ -62,8 +62,8 @@ static dw_status export_coder(void *context, const dw_coder *coder)
 {
     exporter *e = context;
     e->coder = *coder;
-    return coder->encoder ? dw_encoder_export_all(coder->encoder, visit_saved, e)
-                          : dw_decoder_export_all(coder->decoder, visit_saved, e);
+    return coder->encoder ? dw_encoder_export(coder->encoder, NULL, visit_saved, e)
+                          : dw_decoder_export(coder->decoder, NULL, visit_saved, e);
 }
 
 /* Slots whose operation is in progress must not be saved; the others do not change while somebody
@@ -81,7 +81,7 @@ static dw_status export_all(dw_group *group, exporter *e)
     return status;
 }
 
-dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void *context)
+dw_status dw_group_export(dw_group *group, dw_group_saved_visit *visit, void *context)
 {
     DW_UNCANCELLED;
     if (!dw_group_is_ours(group) || !visit) return DW_ERR_ARGUMENT;

@@ -34,8 +34,10 @@ typedef struct dw_settings {
     uint32_t shortest_piece, longest_piece;
     dw_group_thresholds thresholds;
     uint64_t max_early_bytes, nonce;
+    dw_host host;                         /* of the codecs */
     dw_config codec, result, rounding[2]; /* rounding: sums to f16 and to bf16 */
     bool keeps_state[2];                  /* whether codec and result keep anything of a key */
+    bool has_fixed_results;               /* frames of results have one size for each shape */
 } dw_settings;
 
 #endif

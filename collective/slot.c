@@ -4,8 +4,8 @@
 #include "slot.h"
 
 #include "base/clock.h"
+#include "base/cuda_memory.h"
 #include "base/mem.h"
-#include "deltawire/cuda.h"
 
 /* ---- The table ------------------------------------------------------------------------------- */
 

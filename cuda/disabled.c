@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * disabled.c - the CUDA functions of a build with -Dcuda=disabled, which only return errors. */
+#include "base/cuda_memory.h"
 #include "deltawire/cuda.h"
 #include "engine/engine.h"
 
@@ -65,9 +66,9 @@ dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
     return DW_ERR_ARGUMENT;
 }
 
-dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
-                         dw_cuda_place place, dw_why *why)
+dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, const dw_host *host,
+                         dw_why *why)
 {
-    (void)engine, (void)config, (void)cuda, (void)place, (void)why;
+    (void)engine, (void)config, (void)host, (void)why;
     return DW_ERR_ARGUMENT;
 }

@@ -221,13 +221,15 @@ static dw_channels channels_of(const void *context, const dw_profile *profile)
     return (dw_channels){0};
 }
 
-dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
-                         dw_cuda_place place, dw_why *why)
+dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, const dw_host *host,
+                         dw_why *why)
 {
-    if (!cuda || (place != DW_CUDA_DEVICE && place != DW_CUDA_PINNED)) {
+    dw_cuda *cuda = host->cuda;
+    bool is_pinned = host->place == DW_CUDA_PINNED;
+    if (!is_pinned && host->place != DW_CUDA_DEVICE) {
         if (why)
             snprintf(why->text, sizeof why->text,
-                     "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
+                     "place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
         return DW_ERR_ARGUMENT;
     }
     /* Launches may outlive their encoder, so they cannot use its allocator. */
@@ -236,10 +238,10 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
     if (!o) return DW_ERR_NO_MEMORY;
     memset(o, 0, sizeof *o);
     o->engine = (dw_cuda_engine){
-        .cuda = cuda, .allocator = allocator, .users = 1, .prev_on_host = place == DW_CUDA_PINNED};
-    dw_allocator own = dw_mem_allocator(&config->allocator);
+        .cuda = cuda, .allocator = allocator, .users = 1, .prev_on_host = is_pinned};
+    dw_allocator own = dw_mem_allocator(&host->allocator);
     dw_why own_why = {.text = ""};
-    dw_cuda_slab_init(&o->slab, cuda, place == DW_CUDA_PINNED, &own);
+    dw_cuda_slab_init(&o->slab, cuda, is_pinned, &own);
     *engine = (dw_engine){.name = "cuda",
                           .context = o,
                           .device = cuda,

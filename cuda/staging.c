@@ -3,6 +3,7 @@
  * copies, and waiting for a stream. */
 #include <stdio.h>
 
+#include "base/cuda_memory.h"
 #include "device.h"
 
 dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)

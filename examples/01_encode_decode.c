@@ -27,8 +27,8 @@ int main(void)
     }
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     /* A tensor is a view of memory; the memory remains yours. */
     static float x[T * C], y[T * C];
@@ -40,10 +40,10 @@ int main(void)
     void *frame = malloc(cap);
     if (!frame) return 1;
     dw_key key = {.sample = 17};
-    check(dw_encode(encoder, &key, &sent, frame, cap, &len), "dw_encode");
+    check(dw_encode(encoder, &key, &sent, NULL, frame, cap, &len), "dw_encode");
 
     /* ... send the len bytes of the frame to the other end, by any means ... */
-    check(dw_decode(decoder, frame, len, &received, NULL, 0, NULL), "dw_decode");
+    check(dw_decode(decoder, frame, len, &received, NULL, NULL, 0, NULL), "dw_decode");
 
     double square = 0, error = 0;
     for (int i = 0; i < T * C; i++) {

@@ -44,8 +44,8 @@ int main(void)
     check(dw_config_parse(&config, "delta:bits=2,scale=signed", NULL), "dw_config_parse");
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     static float x[N * T * C], y[N * T * C];
     dw_tensor sent = dw_tensor_3d(x, DW_F32, N, T, C), received = dw_tensor_3d(y, DW_F32, N, T, C);
@@ -66,10 +66,10 @@ int main(void)
                 forward(x + n * T * C, sample, epoch);
             }
             size_t len = 0, reply_len = 0;
-            check(dw_encode(encoder, keys, &sent, frame, cap, &len), "dw_encode");
-            check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len),
+            check(dw_encode(encoder, keys, &sent, NULL, frame, cap, &len), "dw_encode");
+            check(dw_decode(decoder, frame, len, &received, NULL, reply, reply_cap, &reply_len),
                   "dw_decode");
-            check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+            check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
             bytes += len;
             last = relative_error(x, y);
         }
@@ -79,7 +79,7 @@ int main(void)
                (double)raw / (double)bytes, last);
     }
     dw_counters count = {.struct_size = sizeof count};
-    (void)dw_encoder_counters(encoder, &count);
+    (void)dw_encoder_count(encoder, &count);
     printf("%llu key entries, %llu delta entries; |x - prev| / |x| = %.3f\n",
            (unsigned long long)count.key_entries, (unsigned long long)count.delta_entries,
            sqrt(count.delta_square / count.x_square));

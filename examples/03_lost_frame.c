@@ -34,8 +34,8 @@ int main(void)
     check(dw_config_parse(&config, "delta:bits=4", NULL), "dw_config_parse");
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     static float x[T * C], y[T * C];
     dw_tensor sent = dw_tensor_3d(x, DW_F32, 1, T, C), received = dw_tensor_3d(y, DW_F32, 1, T, C);
@@ -50,14 +50,15 @@ int main(void)
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < T * C; i++) x[i] = sinf((float)i * 0.7f) + 0.05f * (float)step;
         size_t len = 0, reply_len = 0;
-        check(dw_encode(encoder, &key, &sent, frame, cap, &len), "dw_encode");
+        check(dw_encode(encoder, &key, &sent, NULL, frame, cap, &len), "dw_encode");
         if (step == LOST) {
             printf("step %d: %4zu bytes, lost on the way\n", step, len);
             continue;
         }
-        dw_status status = dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len);
+        dw_status status =
+            dw_decode(decoder, frame, len, &received, NULL, reply, reply_cap, &reply_len);
         printf("step %d: %4zu bytes, %s\n", step, len, dw_status_string(status));
-        check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+        check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         if (status != DW_ERR_BASE) {
             check(status, "dw_decode");
             continue;
@@ -66,13 +67,14 @@ int main(void)
          * version. It sends prev itself, so that the tensor of this step is not lost either. */
         refused++;
         check(dw_encoder_resync(encoder, &key, 1, frame, cap, &len), "dw_encoder_resync");
-        check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len), "dw_decode");
-        check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+        check(dw_decode(decoder, frame, len, &received, NULL, reply, reply_cap, &reply_len),
+              "dw_decode");
+        check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         printf("        %4zu bytes heal it\n", len);
     }
     bool same = in_step(encoder, decoder, key);
     dw_counters count = {.struct_size = sizeof count};
-    (void)dw_encoder_counters(encoder, &count);
+    (void)dw_encoder_count(encoder, &count);
     printf("both ends hold %s bits; %llu NACK, %llu resync\n", same ? "the same" : "DIFFERENT",
            (unsigned long long)count.nacks, (unsigned long long)count.resyncs);
 

@@ -66,12 +66,13 @@ static void *first_stage(void *failed)
         int epoch = step / SAMPLES, sample = step % SAMPLES;
         for (int i = 0; i < T * C; i++) x[i] = activation(sample, epoch, i);
         dw_key key = {.sample = (uint64_t)sample};
-        if (dw_channel_send(channel, &key, &view) != DW_OK) {
+        if (dw_channel_send(channel, &key, &view, NULL) != DW_OK) {
             fprintf(stderr, "%s\n", dw_channel_why(channel));
             result = failed;
         }
     }
-    dw_counters count = dw_channel_sent(channel);
+    dw_counters count = {.struct_size = sizeof count};
+    dw_channel_count(channel, &count, NULL);
     printf("sent %llu tensors: %llu bytes became %llu\n", (unsigned long long)count.frames,
            (unsigned long long)count.raw_bytes, (unsigned long long)count.encoded_bytes);
     dw_channel_close(channel);
@@ -91,7 +92,7 @@ static int second_stage(void)
     double worst = 0;
     for (int step = 0; step < EPOCHS * SAMPLES && !failed; step++) {
         dw_key key;
-        if (dw_channel_recv(channel, -1, &key, &view) != DW_OK) {
+        if (dw_channel_recv(channel, -1, &key, &view, NULL) != DW_OK) {
             fprintf(stderr, "%s\n", dw_channel_why(channel));
             failed = 1;
             break;
@@ -104,8 +105,10 @@ static int second_stage(void)
         }
         worst = fmax(worst, sqrt(error / square));
     }
-    printf("received %llu tensors, worst relative error %.4f\n",
-           (unsigned long long)dw_channel_received(channel).frames, worst);
+    dw_counters count = {.struct_size = sizeof count};
+    dw_channel_count(channel, NULL, &count);
+    printf("received %llu tensors, worst relative error %.4f\n", (unsigned long long)count.frames,
+           worst);
     dw_channel_close(channel);
     dw_link_close(link);
     return failed || worst > 0.05;

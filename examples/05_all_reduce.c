@@ -66,12 +66,12 @@ static void *train(void *context)
         /* The rank may compute between these two calls; the sum is made in the background. */
         if (dw_group_start(group, &job) != DW_OK ||
             dw_group_wait(group, SLOT_OF_GRADIENT, -1) != DW_OK) {
-            complain(me, dw_group_why(group));
+            complain(me, dw_group_why(group, NULL));
             break;
         }
     }
     dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(group, &counters);
+    dw_group_count(group, &counters, NULL, NULL);
     if (me->number == 0)
         printf("%.1f bits per value\n",
                32.0 * (double)counters.encoded_bytes / (double)counters.raw_bytes);

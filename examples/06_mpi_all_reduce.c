@@ -19,6 +19,7 @@ enum { N = 100000, STEPS = 3, LINKS = 1, GROUP = 1, MOST_RANKS = 256 };
 /* A group of all ranks of a communicator, and what it stands on. */
 typedef struct ranks {
     dw_mpi *mpi;
+    int size;
     dw_link *links[MOST_RANKS];
     dw_group *group;
 } ranks;
@@ -36,12 +37,13 @@ static void join(ranks *all, MPI_Comm communicator, const char *text)
     dw_config codec;
     if (dw_config_parse(&codec, text, &why) != DW_OK) give_up(why.text);
     if (dw_mpi_create(&all->mpi, &communicator, &why) != DW_OK) give_up(why.text);
-    if (dw_mpi_size(all->mpi) > MOST_RANKS) give_up("a group has at most 256 ranks");
+    int rank = dw_mpi_rank(all->mpi, &all->size);
+    if (all->size > MOST_RANKS) give_up("a group has at most 256 ranks");
     if (dw_mpi_open_links(all->mpi, LINKS, NULL, all->links, &why) != DW_OK) give_up(why.text);
     dw_group_config config = {.struct_size = sizeof config,
                               .id = GROUP,
-                              .rank = (uint32_t)dw_mpi_rank(all->mpi),
-                              .ranks = (uint32_t)dw_mpi_size(all->mpi),
+                              .rank = (uint32_t)rank,
+                              .ranks = (uint32_t)all->size,
                               .links = all->links,
                               .codec = &codec};
     if (dw_group_open(&all->group, &config, &why) != DW_OK) give_up(why.text);
@@ -51,7 +53,7 @@ static void join(ranks *all, MPI_Comm communicator, const char *text)
 static void leave(ranks *all)
 {
     dw_group_close(all->group);
-    for (int r = 0; r < dw_mpi_size(all->mpi); r++) dw_link_close(all->links[r]);
+    for (int r = 0; r < all->size; r++) dw_link_close(all->links[r]);
     dw_mpi_destroy(all->mpi);
 }
 
@@ -63,7 +65,7 @@ static void average(ranks *all, float *gradient)
                         .x = gradient,
                         .y = gradient,
                         .mean = 1};
-    if (dw_group_run(all->group, &job, -1) != DW_OK) give_up(dw_group_why(all->group));
+    if (dw_group_run(all->group, &job, -1) != DW_OK) give_up(dw_group_why(all->group, NULL));
 }
 
 /* Whether all ranks of a communicator hold the same bits, by MPI itself. */

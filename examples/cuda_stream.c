@@ -56,10 +56,9 @@ int main(void)
     /* Use the primary context, as dw_cuda_open does. */
     check_cuda(cudaStreamCreate(&stream), "a stream");
     check(dw_cuda_open(&cuda, 0, &why) == DW_OK, "dw_cuda_open", why.text);
-    check(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "encoder",
-          why.text);
-    check(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "decoder",
-          why.text);
+    dw_host on_gpu = {.struct_size = sizeof on_gpu, .cuda = cuda};
+    check(dw_encoder_create(&encoder, &config, &on_gpu, &why) == DW_OK, "encoder", why.text);
+    check(dw_decoder_create(&decoder, &config, &on_gpu, &why) == DW_OK, "decoder", why.text);
     check_cuda(cudaMalloc(&x, sizeof host), "memory for x");
     check_cuda(cudaMalloc(&y, sizeof host), "memory for y");
     dw_tensor on_device = dw_tensor_3d(x, DW_F32, 1, TOKENS, CHANNELS),
@@ -69,22 +68,19 @@ int main(void)
 
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         dw_key key = {.sample = 17};
-        dw_encode_ticket *out;
-        dw_decode_ticket *in;
         dw_status status;
         size_t head_len, len, reply_len;
         make_activation(host, epoch);
         check_cuda(cudaMemcpyAsync(x, host, sizeof host, cudaMemcpyHostToDevice, stream), "x");
-        check(dw_encode_async(encoder, &key, &on_device, frame, cap, stream, &out) == DW_OK,
-              "encode", dw_encoder_why(encoder));
+        dw_encode_item out = {encoder, &key, &on_device, frame, cap, NULL};
+        check(dw_encode_async(&out, 1, stream) == DW_OK, "encode", dw_encoder_why(encoder));
         /* Here the next micro-batch would be enqueued. */
-        while ((status = dw_encode_finish(out, frame, cap, &head_len, &len)) == DW_PENDING) {
+        while ((status = dw_encode_finish(out.ticket, frame, cap, &head_len, &len)) == DW_PENDING) {
         }
         check(status == DW_OK, "encode", dw_encoder_why(encoder));
-        check(dw_decode_async(decoder, frame, head_len, frame, len, &received, stream, &in) ==
-                  DW_OK,
-              "decode", dw_decoder_why(decoder));
-        while ((status = dw_decode_finish(in, NULL, 0, &reply_len)) == DW_PENDING) {
+        dw_decode_item in = {decoder, frame, frame, head_len, len, &received, NULL};
+        check(dw_decode_async(&in, 1, stream) == DW_OK, "decode", dw_decoder_why(decoder));
+        while ((status = dw_decode_finish(in.ticket, NULL, 0, &reply_len)) == DW_PENDING) {
         }
         check(status == DW_OK, "decode", dw_decoder_why(decoder));
         check_cuda(cudaMemcpy(back, y, sizeof back, cudaMemcpyDeviceToHost), "y");

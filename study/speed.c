@@ -60,11 +60,12 @@ static dw_status send(dw_encoder *encoder, dw_decoder *decoder, const float *x, 
     dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, T, C),
               ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     double start = dw_now_s();
-    dw_status status = dw_encode(encoder, &key, &tx, frame, cap, &len);
+    dw_status status = dw_encode(encoder, &key, &tx, NULL, frame, cap, &len);
     double between = dw_now_s();
-    if (!status) status = dw_decode(decoder, frame, len, &ty, reply, sizeof reply, &reply_len);
+    if (!status)
+        status = dw_decode(decoder, frame, len, &ty, NULL, reply, sizeof reply, &reply_len);
     double end = dw_now_s();
-    if (!status && reply_len) status = dw_encoder_feedback(encoder, reply, reply_len);
+    if (!status && reply_len) status = dw_encoder_take_reply(encoder, reply, reply_len);
     if (status) return status;
     if (between - start < f->encode_s) f->encode_s = between - start;
     if (end - between < f->decode_s) f->decode_s = end - between;
@@ -90,8 +91,8 @@ static dw_status measure(const dw_config *config, const float *x, float *y, figu
     dw_tensor shape = dw_tensor_3d(y, DW_F32, 1, T, C);
     size_t cap = dw_frame_bound(config, &shape);
     uint8_t *frame = malloc(cap ? cap : 1);
-    dw_status status = frame ? dw_encoder_create(&encoder, config) : DW_ERR_NO_MEMORY;
-    if (!status) status = dw_decoder_create(&decoder, config);
+    dw_status status = frame ? dw_encoder_create(&encoder, config, NULL, NULL) : DW_ERR_NO_MEMORY;
+    if (!status) status = dw_decoder_create(&decoder, config, NULL, NULL);
     *f = (figures){.encode_s = 1e9, .decode_s = 1e9};
     double start = dw_now_s();
     for (int visit = 0; !status && (visit < VISITS || dw_now_s() - start < LEAST_S); visit++) {

@@ -102,7 +102,7 @@ MUTANTS = {
     "coded_rooms_overlap": ("cuda", "cuda/launch.c", "if (!dw_size_add(launch->rooms, place->needs.room_bytes, &launch->rooms))", "if (!dw_size_add(launch->rooms, place->needs.plain_bytes, &launch->rooms))"),
     "head_of_the_frame_before": ("cuda", "cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
     "stream_of_saving_left": ("cuda", "cuda/engine_cuda.c", "    end_copy_stream(engine);\n    for (", "    for ("),
-    "saved_in_flight": ("cuda", "src/ends/saving.c", "if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);", ""),
+    "saved_in_flight": ("cuda", "src/ends/saving.c", "if (key ? only && only->busy : any_is_busy(predictor))", "if (!key && any_is_busy(predictor))"),
     "same_tile_prefetched_again": ("bits_of_gpu", "cuda/encode.cuh", "prefetch.next = index + blocks < whole ? index + blocks :", "prefetch.next = index + blocks < whole ? index :"),
     "no_barrier_between_tiles": ("bits_of_gpu", "cuda/encode.cuh", "        __syncthreads(); /* the next tile is staged in the same place */\n", ""),
     "highest_level_of_magic": ("bits_of_gpu", "cuda/encode.cuh", "most = DW_MAGIC + (half - 1.0f)", "most = DW_MAGIC + half"),

@@ -172,7 +172,7 @@ const dw_backing *dw_storage_backing(const dw_storage *s)
     return s ? &s->backing : NULL;
 }
 
-dw_status dw_storage_get_counters(dw_storage *s, dw_storage_counters *counters)
+dw_status dw_storage_count(dw_storage *s, dw_storage_counters *counters)
 {
     if (!s || !counters) return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&s->all.lock);

@@ -128,7 +128,7 @@ void dw_threads_destroy(dw_threads *pool)
     free(pool);
 }
 
-uint32_t dw_threads_count(const dw_threads *pool)
+uint32_t dw_threads_size(const dw_threads *pool)
 {
     return pool ? pool->n + 1 : 0;
 }

@@ -247,6 +247,27 @@ static void remove_others(const char *directory, const char *name, const char *s
     closedir(entries);
 }
 
+/* Removes the files of what codecs keep of ranks from `ranks` on, which an earlier run had. */
+static void remove_gone(const char *directory, uint32_t ranks)
+{
+    DIR *entries = opendir(directory);
+    if (!entries) return;
+    char path[4200];
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        const char *found = entry->d_name;
+        unsigned rank;
+        unsigned long long digest;
+        int end = 0;
+        if (sscanf(found, "codecs-%u-%16llx.state%n", &rank, &digest, &end) != 2 &&
+            sscanf(found, "gradients-%u-%16llx.state%n", &rank, &digest, &end) != 2)
+            continue;
+        if (!end || found[end] || rank < ranks) continue;
+        snprintf(path, sizeof path, "%s/%s", directory, found);
+        unlink(path);
+    }
+    closedir(entries);
+}
+
 /* Opens the checkpoint that there is. Returns false if its manifest cannot be read: then nothing
  * may be removed, because it may still be repaired by hand. No manifest: *now has no parts. */
 static bool open_for_tidying(dw_checkpoint *now, const char *directory)
@@ -265,18 +286,22 @@ void dw_checkpoint_tidy(const char *directory, const dw_part *part)
     dw_checkpoint_close(&now);
 }
 
-void dw_checkpoint_tidy_state(const char *directory, uint32_t rank)
+void dw_checkpoint_tidy_state(const char *directory, uint32_t rank, uint32_t ranks)
 {
     dw_checkpoint now;
     char name[32];
     if (!open_for_tidying(&now, directory)) return;
     const dw_checkpoint_states *states = &now.states;
     const dw_checkpoint_codecs *codecs = &now.codecs;
-    bool names_it = states->digests && rank < states->stages * states->replicas;
+    uint32_t of_states = states->stages * states->replicas,
+             of_codecs = codecs->stages * codecs->replicas;
+    bool names_it = states->digests && rank < of_states;
     snprintf(name, sizeof name, "gradients-%u", rank);
     remove_others(directory, name, ".state", names_it ? &states->digests[rank] : NULL);
-    names_it = codecs->digests && rank < codecs->stages * codecs->replicas;
+    names_it = codecs->digests && rank < of_codecs;
     snprintf(name, sizeof name, "codecs-%u", rank);
     remove_others(directory, name, ".state", names_it ? &codecs->digests[rank] : NULL);
+    ranks = ranks > of_states ? ranks : of_states;
+    if (rank == 0) remove_gone(directory, ranks > of_codecs ? ranks : of_codecs);
     dw_checkpoint_close(&now);
 }

@@ -107,9 +107,10 @@ dw_status dw_checkpoint_read_state(const dw_checkpoint *checkpoint, uint32_t ran
  */
 int dw_parse_hex(const char *text, uint64_t *value);
 
-/* Removes the files of a part, or of a rank's states, that the manifest does not name. Errors are
- * ignored, for leftover files do no harm. */
+/* Removes the files of a part, or of a rank's states, that the manifest does not name; rank 0 also
+ * those of ranks that neither this run has, of `ranks`, nor the manifest. Errors are ignored, for
+ * leftover files do no harm. */
 void dw_checkpoint_tidy(const char *directory, const dw_part *part);
-void dw_checkpoint_tidy_state(const char *directory, uint32_t rank);
+void dw_checkpoint_tidy_state(const char *directory, uint32_t rank, uint32_t ranks);
 
 #endif

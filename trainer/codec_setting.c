@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/sentence.h"
 
 /* The sentence about an error quotes the text from the position of the error on, because a number
@@ -20,6 +19,5 @@ dw_status dw_codec_setting_parse(dw_codec_setting *codec, const char *text, cons
                       text + codec_why.offset, codec_why.text);
     if (status < 0)
         return dw_say(why, status, "%s codec \"%.60s\": %.180s", which, text, codec_why.text);
-    codec->config.now_ns = dw_config_now_ns;
     return DW_OK;
 }

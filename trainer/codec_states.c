@@ -101,7 +101,7 @@ static dw_status write_ends(dw_stage *stage, writer *w, uint64_t roots[DW_CODEC_
         dw_channel *channel = channel_of(stage, w->end);
         w->root = 0;
         dw_status status =
-            channel ? dw_channel_export_all(channel, is_sent(w->end), write_piece, w) : DW_OK;
+            channel ? dw_channel_export(channel, is_sent(w->end), write_piece, w) : DW_OK;
         roots[w->end] = w->root;
         if (status < 0 && !w->file.error)
             return dw_say(&stage->why, status, "cannot save what the codecs keep: %.200s",
@@ -218,7 +218,7 @@ static bool is_same_codec(dw_stage *stage, const dw_checkpoint *start, const cha
 
 /* Which directions can go on: FORWARD, BACKWARD, or both. All ranks come to the same answer, for
  * they have the same settings and the same manifest. */
-static uint32_t find_usable(dw_stage *stage, const dw_checkpoint *start)
+static dw_status find_usable(dw_stage *stage, const dw_checkpoint *start, uint32_t *found)
 {
     const dw_settings *settings = stage->settings;
     const dw_checkpoint_codecs *codecs = &start->codecs;
@@ -226,14 +226,15 @@ static uint32_t find_usable(dw_stage *stage, const dw_checkpoint *start)
     char because[400];
     char *layout = make_layout(settings);
     uint32_t usable = 0;
+    if (!layout) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     if (codecs->stages != config->stages || codecs->replicas != config->replicas) {
         snprintf(because, sizeof because,
                  "it was saved by %u replicas of %u stages, and this run has %u of %u",
                  codecs->replicas, codecs->stages, config->replicas, config->stages);
         tell_unused(stage, start, "codecs of boundaries", because);
-    } else if (!layout || strcmp(layout, codecs->layout)) {
+    } else if (strcmp(layout, codecs->layout)) {
         snprintf(because, sizeof because, "it is of %.150s, and this run has %.150s",
-                 codecs->layout, layout ? layout : "?");
+                 codecs->layout, layout);
         tell_unused(stage, start, "codecs of boundaries", because);
     } else {
         if (is_same_codec(stage, start, "forward", codecs->forward, settings->forward.text))
@@ -242,7 +243,8 @@ static uint32_t find_usable(dw_stage *stage, const dw_checkpoint *start)
             usable |= BACKWARD;
     }
     free(layout);
-    return usable;
+    *found = usable;
+    return DW_OK;
 }
 
 static void tell_apart(dw_stage *stage, const dw_checkpoint *start, uint32_t usable)
@@ -401,12 +403,13 @@ dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
     uint32_t rank = stage->settings->config.rank;
     const dw_checkpoint_codecs *codecs = &start->codecs;
     if (!codecs->stages) return DW_OK;
-    uint32_t usable = find_usable(stage, start);
+    uint32_t usable = 0;
     bool there;
     char path[4200];
-    if (!usable) return DW_OK;
+    dw_status status = find_usable(stage, start, &usable);
+    if (status < 0 || !usable) return status;
     make_path(path, start->directory, rank, codecs->digests[rank]);
-    dw_status status = find_files(stage, start, path, &there);
+    status = find_files(stage, start, path, &there);
     if (status < 0 || !there) return status;
     tell_apart(stage, start, usable);
     if (!codecs->digests[rank]) return DW_OK;

@@ -103,11 +103,15 @@ dw_status dw_file_finish(dw_file *file, const char *directory, const char *path,
     if (!file->error && fsync(file->fd)) file->error = errno;
     if (close(file->fd) && !file->error) file->error = errno;
     file->fd = -1;
-    if (!file->error && (rename(file->temporary, path) || flush_directory(directory)))
-        file->error = errno;
+    if (!file->error && rename(file->temporary, path)) file->error = errno;
     if (!file->error) {
+        int failed = flush_directory(directory);
         release(file);
-        return DW_OK;
+        if (!failed) return DW_OK;
+        return dw_say(why, DW_ERR_IO,
+                      "the directory of the checkpoint file %s cannot be flushed: %s; a power "
+                      "failure may bring back the file before it",
+                      path, strerror(errno));
     }
     dw_file_drop(file);
     return dw_say(why, DW_ERR_IO,

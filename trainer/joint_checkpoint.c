@@ -255,10 +255,14 @@ dw_status dw_joint_checkpoint_save(dw_stage *stage, uint32_t step)
                                  .has_outer = stage->settings->has_outer};
     json_t *digests = NULL;
     dw_status status = write_files(stage, &place, &digests);
+    /* Once others have all digests, they may have replaced the manifest. So if this rank has not,
+     * neither its old files nor its new ones may go. */
+    bool is_known = status < 0;
     if (status == DW_OK) status = agree_on_manifest(stage, &place, digests);
-    for (uint32_t i = 0; i < stage->n_parts; i++)
+    is_known = is_known || status == DW_OK;
+    for (uint32_t i = 0; i < stage->n_parts && is_known; i++)
         dw_checkpoint_tidy(config->save, dw_model_part(stage->model, i));
-    dw_checkpoint_tidy_state(config->save, config->rank);
+    if (is_known) dw_checkpoint_tidy_state(config->save, config->rank, stage->settings->ranks);
     if (status == DW_OK && config->rank == 0 && stage->hooks->on_save)
         stage->hooks->on_save(stage->hooks->context, config->save, step);
     return status;

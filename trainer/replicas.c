@@ -293,17 +293,18 @@ dw_status dw_replicas_failed(dw_stage *stage, dw_group *group, dw_status status,
     const dw_settings *settings = stage->settings;
     dw_status stopped = dw_control_await_words(stage);
     if (stopped < 0) return stopped;
-    int member = dw_group_failed_rank(group);
+    int member;
+    const char *why = dw_group_why(group, &member);
     uint32_t other = rank_of_member(settings, member < 0 ? 0 : (uint32_t)member);
     if (member < 0 || other == settings->config.rank)
         return dw_say(&stage->why, status, "rank %u cannot average gradients: %.200s",
-                      settings->config.rank, dw_group_why(group));
+                      settings->config.rank, why);
     if (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT)
         return dw_say(&stage->why, status,
                       "rank %u lost rank %u, with which it averages gradients: %s",
                       settings->config.rank, other, dw_status_string(status));
     return dw_say(&stage->why, status, "rank %u cannot average gradients with rank %u: %.180s",
-                  settings->config.rank, other, dw_group_why(group));
+                  settings->config.rank, other, why);
 }
 
 dw_status dw_replicas_wait(dw_stage *stage, dw_group *group, uint64_t slot,
@@ -363,7 +364,7 @@ static dw_status save_piece(void *context, uint64_t slot, const void *saved, siz
 dw_status dw_replicas_export(dw_stage *stage, dw_group *group, dw_file *file, uint64_t *len)
 {
     saving all = {.file = file};
-    dw_status status = group ? dw_group_export_all(group, save_piece, &all) : DW_OK;
+    dw_status status = group ? dw_group_export(group, save_piece, &all) : DW_OK;
     *len = all.len;
     if (status == DW_OK) return DW_OK;
     return dw_say(&stage->why, status, "cannot save what the codec of the gradients keeps: %s",
@@ -404,7 +405,7 @@ dw_status dw_replicas_load(dw_stage *stage, const uint8_t *bytes, size_t len)
 void dw_replicas_add_cost(dw_group *group, uint64_t raw_bytes, dw_train_cost *cost)
 {
     dw_group_counters counters = {.struct_size = sizeof counters};
-    dw_group_count(group, &counters);
+    dw_group_count(group, &counters, NULL, NULL);
     cost->codec_s += (double)counters.codec_ns * 1e-9;
     cost->bytes_gradients += counters.sent_bytes;
     cost->raw_gradients += raw_bytes;

@@ -42,16 +42,15 @@ static dw_status open_storage(dw_stage *stage)
     return status < 0 ? dw_say(&stage->why, status, "state: %s", why.text) : DW_OK;
 }
 
-/* Returns the config for a channel of this stage; it uses the stage's threads and file. */
-static dw_config for_channel(const dw_stage *stage, const dw_codec_setting *codec)
+/* What codecs of this stage use: its threads and its file. */
+static dw_host host_of(const dw_stage *stage)
 {
-    dw_config config = codec->config;
+    dw_host host = {.struct_size = sizeof host, .backing = dw_storage_backing(stage->storage)};
     if (stage->threads) {
-        config.parallel_for = dw_threads_parallel_for;
-        config.parallel_context = stage->threads;
+        host.parallel_for = dw_threads_parallel_for;
+        host.parallel_context = stage->threads;
     }
-    config.backing = dw_storage_backing(stage->storage);
-    return config;
+    return host;
 }
 
 static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw_why *why)
@@ -59,11 +58,12 @@ static dw_status open_plain_channel(dw_stage *stage, dw_neighbour *neighbour, dw
     dw_codec_setting floats;
     dw_status status = dw_codec_setting_parse(&floats, "raw:f32", "plain", why);
     if (status < 0) return status;
-    const dw_config both = for_channel(stage, &floats);
+    const dw_host host = host_of(stage);
     const dw_channel_config channel = {.struct_size = sizeof channel,
                                        .id = PLAIN_CHANNEL_ID,
-                                       .send = &both,
-                                       .recv = &both,
+                                       .send = &floats.config,
+                                       .recv = &floats.config,
+                                       .host = &host,
                                        .open_timeout_ms = stage->settings->config.open_timeout_ms};
     return dw_channel_open(&neighbour->plain, neighbour->link, &channel, why);
 }
@@ -72,14 +72,16 @@ static dw_status open_channel(dw_stage *stage, dw_neighbour *neighbour, bool lis
 {
     const dw_settings *settings = stage->settings;
     const dw_boundaries *ahead = &settings->forward, *back = &settings->backward;
-    const dw_config forward = for_channel(stage, listens ? &ahead->after : &ahead->before);
-    const dw_config backward = for_channel(stage, listens ? &back->after : &back->before);
+    const dw_config *forward = listens ? &ahead->after.config : &ahead->before.config;
+    const dw_config *backward = listens ? &back->after.config : &back->before.config;
+    const dw_host host = host_of(stage);
     dw_why why = {.offset = -1};
     uint32_t boundary = settings->config.rank % settings->config.stages - !listens;
     dw_channel_config channel = {.struct_size = sizeof channel,
                                  .id = CHANNEL_ID + boundary * CHANNEL_IDS,
-                                 .send = listens ? &forward : &backward,
-                                 .recv = listens ? &backward : &forward,
+                                 .send = listens ? forward : backward,
+                                 .recv = listens ? backward : forward,
+                                 .host = &host,
                                  .open_timeout_ms = settings->config.open_timeout_ms};
     dw_status status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     if (status == DW_OK && settings->config.plain_eval)
@@ -218,6 +220,14 @@ void dw_stage_prefetch(dw_stage *stage, const dw_piece *piece)
     free(keys);
 }
 
+/* The time that encoding, or decoding, has taken so far. */
+static uint64_t busy_ns(dw_channel *channel, bool is_sent)
+{
+    dw_counters counters = {.struct_size = sizeof counters};
+    dw_channel_count(channel, is_sent ? &counters : NULL, is_sent ? NULL : &counters);
+    return counters.busy_ns;
+}
+
 static dw_status encode_and_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
 {
     dw_tensor sent = view(stage, x, piece);
@@ -225,12 +235,12 @@ static dw_status encode_and_send(dw_stage *stage, dw_neighbour *to, const dw_pie
     bool drops = stage->settings->config.repeat > 1 && piece->is_first_use;
     dw_key *keys = make_keys(stage, piece);
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_now_ns(), busy = dw_channel_sent(channel).busy_ns;
+    uint64_t since = dw_now_ns(), busy = busy_ns(channel, true);
     dw_status status = DW_OK;
     for (uint32_t n = 0; drops && n < piece->N && status == DW_OK; n++)
         status = dw_channel_forget(channel, keys[n]);
-    if (status == DW_OK) status = dw_channel_send(channel, keys, &sent);
-    stage->wait_ns += dw_now_ns() - since - (dw_channel_sent(channel).busy_ns - busy);
+    if (status == DW_OK) status = dw_channel_send(channel, keys, &sent, NULL);
+    stage->wait_ns += dw_now_ns() - since - (busy_ns(channel, true) - busy);
     free(keys);
     return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
 }
@@ -249,16 +259,16 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *pie
     dw_channel *channel = piece->is_plain ? from->plain : from->channel;
     dw_key *keys = make_keys(stage, piece); /* overwritten by those that arrive */
     if (!keys) return DW_ERR_NO_MEMORY;
-    uint64_t since = dw_now_ns(), busy = dw_channel_received(channel).busy_ns;
+    uint64_t since = dw_now_ns(), busy = busy_ns(channel, false);
     dw_status status;
     do {
         status = dw_stage_check(stage);
         if (status < 0) break;
-        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, &y);
+        status = dw_channel_recv(channel, wait ? DW_LOOK_MS : 0, keys, &y, NULL);
         if (status < 0) status = dw_control_lost(stage, from, status, dw_channel_why(channel));
     } while (status == DW_PENDING && wait);
     /* Decoding is part of receiving, but does not count as waiting. */
-    stage->wait_ns += dw_now_ns() - since - (dw_channel_received(channel).busy_ns - busy);
+    stage->wait_ns += dw_now_ns() - since - (busy_ns(channel, false) - busy);
     for (uint32_t n = 0; n < piece->N && status == DW_OK; n++) {
         dw_key key = key_of(stage, piece, n);
         if (keys[n].sample != key.sample || keys[n].slice != key.slice)
@@ -306,11 +316,9 @@ void dw_stage_settle(dw_stage *stage)
 static void count_channel(dw_channel *channel, dw_counters *sent, dw_counters *received,
                           dw_train_cost *cost)
 {
-    memset(sent, 0, sizeof *sent);
-    memset(received, 0, sizeof *received);
+    *sent = *received = (dw_counters){.struct_size = sizeof *sent};
     if (!channel) return;
-    *sent = dw_channel_sent(channel);
-    *received = dw_channel_received(channel);
+    dw_channel_count(channel, sent, received);
     cost->codec_s += (double)(sent->busy_ns + received->busy_ns) * 1e-9;
     cost->state_bytes += sent->state_bytes + received->state_bytes;
 }

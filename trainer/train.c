@@ -202,7 +202,8 @@ static void tell_misfit(run *r, dw_channel *channel, const dw_codec_setting *cod
     char text[DW_CONFIG_TEXT_BYTES + 512];
     dw_why why;
     if (!channel || *told || !r->hooks->on_misfit || r->step > r->first_step + FIRST_STEPS) return;
-    dw_counters sent = dw_channel_sent(channel);
+    dw_counters sent = {.struct_size = sizeof sent};
+    dw_channel_count(channel, &sent, NULL);
     *told = dw_counters_misfit(&sent, &codec->config, kind, &why);
     if (!*told) return;
     snprintf(text, sizeof text, "the %s codec %s does not fit what stage %u sends to stage %u: %s",

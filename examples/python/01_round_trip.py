@@ -24,7 +24,7 @@ with deltawire.Encoder("delta:bits=4") as encoder, deltawire.Decoder("delta:bits
     for epoch in range(1, 5):
         frame = encoder.encode(x, IDS)
         y, ids, reply = decoder.decode(frame)  # in a real program: on another rank
-        encoder.feedback(reply)
+        encoder.take_reply(reply)
         assert ids == IDS and y.shape == x.shape
         error = numpy.abs(numpy.from_dlpack(y) - x).mean() / numpy.abs(x).mean()
         roles = {entry.role for entry in deltawire.frame_info(frame).entries}
@@ -41,7 +41,7 @@ with deltawire.Encoder("delta:bits=4") as encoder, deltawire.Decoder("delta:bits
         decoder.decode(encoder.encode(x, IDS))
         raise SystemExit("the decoder accepted a frame although it misses the frame before")
     except deltawire.DeltawireError as refused:
-        encoder.feedback(refused.reply)
+        encoder.take_reply(refused.reply)
         y = decoder.decode(encoder.encode(x, IDS)).tensor
         print(f"after a lost frame: error {refused.status.name}, repaired by its reply")
     assert encoder.counters().nacks == 1

@@ -28,7 +28,7 @@ def send(encoder, decoder, x, ids=None):
     """Sends x from the encoder to the decoder. Returns what arrives, and the bits of a value."""
     frame = encoder.encode(x, ids)
     y, _, reply = decoder.decode(frame)  # in a real program: on another rank
-    encoder.feedback(reply)
+    encoder.take_reply(reply)
     return numpy.from_dlpack(y), 8 * len(frame) / x.size
 
 

@@ -5,7 +5,6 @@
 #define DELTAWIRE_COLLECTIVE_H
 
 #include "deltawire/transport.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -51,6 +50,7 @@ typedef struct dw_group dw_group;
  * | codec           |         |       | config of what ranks contribute (hop 1)     | raw:f32     |
  * | result          |         |       | config of what owners send to all (hop 2,   | codec       |
  * |                 |         |       | all-gather, broadcast)                      |             |
+ * | host            |         |       | of the codecs (deltawire.h), without cuda   | NULL        |
  * | open_timeout_ms |         | ms    | limit for all ranks to open the group       | 60000       |
  * | timeout_ms      |         | ms    | how long an operation waits for a rank      | 60000       |
  * |                 |         |       | without any progress before the group fails |             |
@@ -75,6 +75,7 @@ typedef struct dw_group_config {
     const char *const *uris;
     const dw_link_options *link_options;
     const dw_config *codec, *result;
+    const dw_host *host;
     uint64_t max_early_bytes;
     dw_allocator allocator;
     uint32_t hops, verify;
@@ -162,14 +163,14 @@ typedef struct dw_group_job {
  * NaN there on all ranks, everything else is right, and dw_group_counters.poisoned grows.
  *
  * Errors: ARGUMENT (also: an operation of this slot was started and not yet collected by
- * dw_group_test or dw_group_wait; a stream that is capturing), LIMIT, NO_MEMORY, and with cuda
+ * dw_group_wait; a stream that is capturing), LIMIT, NO_MEMORY, and with cuda
  * UNSUPPORTED and IO (CUDA failed); then nothing was started, and the call may be repeated. Or the
  * error of a group that has failed, see below. */
 DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
 
-/* Returns OK if the operation of this slot has finished; y then holds the result, and the slot is
- * free for the next operation. PENDING: it is still in progress. dw_group_wait waits for it, at
- * most timeout_ms; < 0 means until it has finished or the group has failed. Errors: ARGUMENT
+/* Waits for the operation of this slot, at most timeout_ms; 0 only asks, < 0 means until it has
+ * finished or the group has failed. OK: y holds the result, and the slot is free for the next
+ * operation. PENDING: it is still in progress. Errors: ARGUMENT
  * (nothing was started in this slot, or another thread waits for it); or the error of a group that
  * has failed: y is unchanged, and the slot is free.
  *
@@ -179,7 +180,7 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * and others), or a limit is exceeded (NO_MEMORY, LIMIT), or a result cannot be copied to a GPU
  * (IO; only then y is undefined, on that rank), all operations that have not finished end with this
  * error on all ranks, within timeout_ms; on a rank that has all results one may still end well.
- * dw_group_why has the sentence, and dw_group_failed_rank the rank to blame. From then on every
+ * dw_group_why has the sentence, and the rank to blame. From then on every
  * call that would start something returns the same error. A rank that had finished keeps its
  * result, and gets the error from its next call. Never do two ranks get OK with different bits, as
  * long as all ranks follow the protocol; with verify, whatever others do (PROTOCOL if they differ).
@@ -187,7 +188,6 @@ DW_API dw_status dw_group_start(dw_group *group, const dw_group_job *job);
  * State of codecs after an operation that ended with an error: with feedback=ef residuals are as
  * before the operation, up to rounding, or are dropped if memory is lacking. With delta do not
  * restore what this slot exports (docs/collective.md). Other slots are as they were. */
-DW_API dw_status dw_group_test(dw_group *group, uint64_t slot);
 DW_API dw_status dw_group_wait(dw_group *group, uint64_t slot, int timeout_ms);
 
 /* dw_group_start and dw_group_wait in one call; timeout_ms as in dw_group_wait. After PENDING, call
@@ -209,16 +209,16 @@ DW_API dw_status dw_group_part(uint64_t n, uint32_t rank, uint32_t ranks, uint64
  * failed. */
 DW_API dw_status dw_group_forget(dw_group *group, uint64_t slot);
 
-/* Saving the state of codecs, for checkpoints, also after the group has failed. export_all calls
- * visit with one piece of state after the other, until visit returns another status than DW_OK,
- * which export_all then returns; visit must not call the group. import takes such a piece. All
- * ranks must save between the same operations, and restore into new groups with the same configs
- * and ranks, before the first operation. The bytes are the same on all machines.
+/* Saving the state of codecs, for checkpoints, also after the group has failed. export calls visit
+ * with one piece of state after the other, until visit returns another status than DW_OK, which
+ * export then returns; visit must not call the group. import takes such a piece. All ranks must
+ * save between the same operations, and restore into new groups with the same configs and ranks,
+ * before the first operation. The bytes are the same on all machines.
  *
  * Errors: ARGUMENT (export: an operation is in progress; import: an operation was started),
  * NO_MEMORY, FORMAT, MISMATCH (another rank or number of ranks), those of dw_encoder_import. */
 typedef dw_status dw_group_saved_visit(void *context, uint64_t slot, const void *saved, size_t len);
-DW_API dw_status dw_group_export_all(dw_group *group, dw_group_saved_visit *visit, void *context);
+DW_API dw_status dw_group_export(dw_group *group, dw_group_saved_visit *visit, void *context);
 DW_API dw_status dw_group_import(dw_group *group, const void *saved, size_t len);
 
 /* ---------------------------------------------------------------------------------------------
@@ -239,20 +239,16 @@ typedef struct dw_group_counters {
     uint64_t wait_ns;            /* time that callers spent in dw_group_wait and dw_group_run */
 } dw_group_counters;
 
-/* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
-DW_API dw_status dw_group_count(dw_group *group, dw_group_counters *counters);
-
-/* Sets the counters of the codec, whose struct_size the caller has set: of what this rank
- * contributed (hop 1) and of the results that it sent (hop 2, all-gather, broadcast). Errors:
- * ARGUMENT. */
-DW_API dw_status dw_group_codecs(dw_group *group, dw_counters *contributed, dw_counters *results);
+/* Fills *counters, and the counters of the codecs: of what this rank contributed (hop 1) and of the
+ * results that it sent (hop 2, all-gather, broadcast). Each may be NULL; the caller sets the
+ * struct_size of the others first. Errors: ARGUMENT. */
+DW_API dw_status dw_group_count(dw_group *group, dw_group_counters *counters,
+                                dw_counters *contributed, dw_counters *results);
 
 /* A sentence: about the last call that was refused, "" before the first one; once the group has
- * failed, about its error. Valid until the next call. */
-DW_API const char *dw_group_why(dw_group *group);
-/* The rank that the error is about, or -1 while the group works. It may be this rank. */
-DW_API int dw_group_failed_rank(dw_group *group);
-
+ * failed, about its error. Valid until the next call. *rank, unless rank is NULL: the rank that the
+ * error is about, which may be this one; -1 while the group works. */
+DW_API const char *dw_group_why(dw_group *group, int *rank);
 #ifdef __cplusplus
 }
 #endif

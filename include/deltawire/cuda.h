@@ -15,22 +15,14 @@ extern "C" {
  * Errors of open, with *cuda NULL: ARGUMENT; UNSUPPORTED (no driver library, no such device, a
  * driver that is too old, or a build without kernels; *why says which); NO_MEMORY. Threads: several
  * threads may use a dw_cuda; open and close it from one. */
-typedef struct dw_cuda dw_cuda;
 DW_API dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why);
 DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
 
-/* Create an encoder or decoder on a GPU. place: where prev lies, in device memory or in pinned host
- * memory; config.quota_bytes limits either. The object keeps the device open. Errors: those of
- * dw_encoder_create_why, and UNSUPPORTED where a form that the codec uses has no kernels.
- *
- * Functions of deltawire.h behave as on the CPU, except: dw_encode, dw_encoder_resync and dw_decode
- * return UNSUPPORTED (use the functions below); peek returns addresses of the device; export and
- * import wait for a copy on a stream of their own; norms and busy_ns in the counters stay 0. */
-typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
-DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config,
-                                        dw_cuda *cuda, dw_cuda_place place, dw_why *why);
-DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config,
-                                        dw_cuda *cuda, dw_cuda_place place, dw_why *why);
+/* An encoder or decoder whose dw_host has a GPU keeps the device open. prev lies in device memory
+ * or in pinned host memory; config.quota_bytes limits either. Functions of deltawire.h behave as on
+ * the CPU, except: dw_encode, dw_encoder_resync and dw_decode return UNSUPPORTED (use the functions
+ * below); peek returns addresses of the device; export and import wait for a copy on a stream of
+ * their own; norms and busy_ns in the counters stay 0. */
 
 /* Asynchronous calls. A call such as dw_encode_async enqueues work on a stream (CUstream or
  * cudaStream_t) and returns a ticket. dw_..._finish asks, without waiting, whether the work is
@@ -63,17 +55,15 @@ typedef struct dw_decode_ticket dw_decode_ticket;
 /* A size in bytes that is enough for the head of any frame of n samples. */
 DW_API size_t dw_frame_head_bound(uint32_t n);
 
-/* Like dw_encode, but asynchronous. A frame announces at most n forgotten keys.
- * dw_encode_many_async puts frames of several encoders of one dw_cuda into one launch, all or none;
- * until their tickets end, only one thread may use these encoders. dw_encode_again prepares the
+/* Like dw_encode, but asynchronous, and of one encoder or of several of one dw_cuda: all frames, or
+ * none, in one launch. Until their tickets end, only one thread may use these encoders. A frame
+ * announces at most n forgotten keys. dw_encode_again prepares the
  * next frame of a captured ticket.
  *
  * Errors: those of dw_encode; UNSUPPORTED; IO (CUDA failed). dw_encoder_why of the encoder that
  * caused the error explains it, or of the first encoder if none did. again: UNSUPPORTED if the
  * entries need other kernels than the captured ones (key entries instead of deltas, for
  * example). */
-DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
-                                 void *frame, size_t cap, void *stream, dw_encode_ticket **ticket);
 typedef struct dw_encode_item {
     dw_encoder *encoder;
     const dw_key *keys;
@@ -82,7 +72,7 @@ typedef struct dw_encode_item {
     size_t cap;
     dw_encode_ticket *ticket; /* the result */
 } dw_encode_item;
-DW_API dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream);
+DW_API dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stream);
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
 /* Like dw_encoder_resync, but asynchronous: a frame that carries prev itself for n keys of the same
  * shape. No other frame can carry these keys until the ticket ends. Its length follows from shape
@@ -112,10 +102,10 @@ DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
  * this build lacks the kernel. */
 DW_API dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole);
 
-/* Sets *len to the length of the frame in flight in bytes, as soon as async, many or again has
- * returned (with entropy coding: the most that it can be). A send enqueued after it must carry it.
- * The frames of one graph may differ in length: let it send cap bytes then. The receiver finds the
- * end of a frame by dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
+/* Sets *len to the length of the frame in flight in bytes, as soon as async or again has returned
+ * (with entropy coding: the most that it can be). A send enqueued after it must carry it. The
+ * frames of one graph may differ in length: let it send cap bytes then. The receiver finds the end
+ * of a frame by dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
 DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
 
 /* Like dw_decode, but asynchronous. Errors of the frame are returned by dw_decode_finish, together
@@ -123,9 +113,6 @@ DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
  * CORRUPT.) The tickets of a decoder must be finished in the order of the calls, otherwise finish
  * returns ARGUMENT. If dw_decode_again returns an error, do not launch the graph; if it is an error
  * of the frame, finish returns it again, with the reply. */
-DW_API dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len,
-                                 const void *frame, size_t len, const dw_tensor *y, void *stream,
-                                 dw_decode_ticket **ticket);
 typedef struct dw_decode_item {
     dw_decoder *decoder;
     const void *head, *frame;
@@ -133,30 +120,13 @@ typedef struct dw_decode_item {
     const dw_tensor *y;
     dw_decode_ticket *ticket; /* the result */
 } dw_decode_item;
-DW_API dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream);
+DW_API dw_status dw_decode_async(dw_decode_item *items, size_t count, void *stream);
 DW_API dw_status dw_decode_again(dw_decode_ticket *ticket, const void *head, size_t head_len,
                                  size_t len);
 DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t reply_cap,
                                   size_t *reply_len);
 DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
 
-/* Helpers for programs that carry frames through host memory, as channels do (transport.h).
- *
- * pin: allocates pinned host memory, which the device reaches at the same address. stream_create:
- * makes a stream that does not wait for other streams. stream_check: checks that a stream (NULL:
- * the default stream) can be waited for. stream_wait: waits until the stream has done all work that
- * was enqueued. copy: copies from and to memory that the device reaches, after that work, and
- * waits; bytes 0: only waits. After IO, `to` is undefined. The device must stay open while memory
- * and streams are in use. Errors: ARGUMENT (also: a stream that is capturing), NO_MEMORY,
- * UNSUPPORTED (no unified addressing), IO (CUDA failed). Threads: any. */
-DW_API dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why);
-DW_API void dw_cuda_unpin(dw_cuda *cuda, void *memory); /* NULL is allowed */
-DW_API dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why);
-DW_API void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream); /* NULL is allowed */
-DW_API dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why);
-DW_API dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why);
-DW_API dw_status dw_cuda_copy(dw_cuda *cuda, void *to, const void *from, size_t bytes, void *stream,
-                              dw_why *why);
 #ifdef __cplusplus
 }
 #endif

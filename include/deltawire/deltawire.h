@@ -33,9 +33,9 @@ extern "C" {
  *   delta  x - prev, the change since the last visit of the key
  *   group  G consecutive channels of one token that share one scale; a value is code * scale
  *   frame  the bytes made of one x; it has N entries, one per sample
- *   entry  a key entry carries x itself and starts the state of its key; a delta entry carries the
- *          change; a stateless entry carries x and leaves the state alone; a sync entry carries
- * prev reply  the decoder's answer to a frame: an ACK, or a NACK that says what the decoder holds
+ *   entry  a key entry carries x itself and starts the state of its key; a delta entry the change;
+ *          a stateless entry x, leaving the state alone; a sync entry prev
+ *   reply  the decoder's answer to a frame: an ACK, or a NACK that says what the decoder holds
  *
  * docs/format.md specifies every byte. */
 
@@ -73,10 +73,9 @@ typedef enum dw_status {
     DW_ERR_AUTH = -45       /* authentication failed: not the expected peer, or it rejected ours */
 } dw_status;
 
-/* Returns a sentence that explains a status; never NULL. */
+/* Returns a sentence that explains a status, never NULL; DW_VERSION_STRING of the linked library.
+ */
 DW_API const char *dw_status_string(dw_status status);
-
-/* Returns the version of the library that is linked: DW_VERSION_STRING of its build. */
 DW_API const char *dw_version(void);
 
 /* Explains an error to people. Every function that takes a dw_why accepts NULL. */
@@ -105,10 +104,8 @@ typedef struct dw_tensor {
     int64_t stride_n, stride_t;
 } dw_tensor;
 
-/* Returns a view of n*t*c elements without gaps. */
+/* 3d: returns a view of n*t*c elements without gaps. bytes: the size of an element; 0: unknown. */
 DW_API dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c);
-
-/* Returns the size of one element in bytes, or 0 for an unknown dtype. */
 DW_API size_t dw_dtype_bytes(dw_dtype dtype);
 
 /* A DLPack tensor as a view. device_type and device_id are those of DLPack's DLDevice (1: host, 2:
@@ -119,7 +116,9 @@ typedef struct dw_dlpack_view {
     void *stream;
 } dw_dlpack_view;
 
-/* Makes a view of a DLTensor. (A DLManagedTensor begins with one.)
+/* Makes a view of a DLPack tensor: a DLTensor, a DLManagedTensor (a Python capsule "dltensor"),
+ * which begins with one, or a DLManagedTensorVersioned ("dltensor_versioned", DLPack 1.0 and
+ * later). The caller keeps it alive while the view is used, and calls its deleter afterwards.
  *
  * | extents      | become      | condition                                                     |
  * | (C)          | (1, 1, C)   |                                                               |
@@ -127,25 +126,16 @@ typedef struct dw_dlpack_view {
  * | (N, T, C)    | (N, T, C)   |                                                               |
  * | (N, A, B, C) | (N, A*B, C) | a step along A is as long as B steps along B                  |
  *
- * Errors: ARGUMENT (channels are not contiguous; other extents), LIMIT, UNSUPPORTED (other dtypes);
- * *view is unchanged then. */
-DW_API dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *dl_tensor, void *stream);
-
-/* Like dw_tensor_from_dlpack, for the contents of a Python capsule from __dlpack__: a
- * DLManagedTensor ("dltensor"), or a DLManagedTensorVersioned ("dltensor_versioned", DLPack 1.0 and
- * later). The caller keeps it alive while the view is used, and calls its deleter afterwards.
- * flags: any of those below.
- *
- * Errors: those of dw_tensor_from_dlpack, with a sentence in *why; also UNSUPPORTED (a major
- * version of DLPack other than 1) and ARGUMENT (read-only although DW_DLPACK_WRITES is given;
- * unknown flags). *view is then unchanged. */
+ * Errors, with a sentence in *why: ARGUMENT (channels are not contiguous; other extents; read-only
+ * although DW_DLPACK_WRITES is given; unknown flags), LIMIT, UNSUPPORTED (other dtypes; a major
+ * version of DLPack other than 1). *view is unchanged then. */
 enum {
-    DW_DLPACK_VERSIONED = 1,       /* managed is a DLManagedTensorVersioned */
+    DW_DLPACK_VERSIONED = 1,       /* dl_tensor is a DLManagedTensorVersioned */
     DW_DLPACK_WRITES = 2,          /* the view will be written to: it is a y, not an x */
     DW_DLPACK_ROWS_ARE_SAMPLES = 4 /* two dimensions mean (N, C), not (T, C) */
 };
-DW_API dw_status dw_tensor_from_dlpack_managed(dw_dlpack_view *view, const void *managed,
-                                               unsigned flags, void *stream, dw_why *why);
+DW_API dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *dl_tensor, unsigned flags,
+                                       void *stream, dw_why *why);
 
 /* Names the state of one sample, or of one slice of it. Never changes in any version. */
 typedef struct dw_key {
@@ -250,44 +240,9 @@ enum {
     DW_KEY_RAW = 1 /* x's own dtype */
 };
 
-/* The library calls an object's callbacks only from the thread that is calling into that object. A
- * dw_task of parallel_for may run in any thread. A dw_allocator never changes in any version. */
-typedef void dw_task(void *task_context, size_t i);
-typedef struct dw_allocator {
-    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
-    void (*release)(void *context, void *memory, size_t bytes);
-    void *context;
-} dw_allocator;
-
-/* Where an object keeps copies of prev, and residuals, that do not fit in main memory; storage.h
- * has one ready. It belongs to the program and must outlive the objects that use it, whose calls
- * call it. A record is one copy: any bytes, which are never changed.
- *
- * | name        | meaning                                                                        |
- * | cache_bytes | an object moves copies here that were not used for the longest time, until     |
- * |             | those in memory, with what the call needs, take no more bytes                  |
- * | write       | stores a copy of `bytes` bytes, and returns its number, which is not 0         |
- * | read        | reads a record into memory. NO_MEMORY is the error of the call. After other    |
- * |             | errors the object continues as if it had never held the copy, and counts it    |
- * | prefetch    | the record will soon be read; may do nothing                                   |
- * | release     | the record is not needed any more; cannot fail                                 |
- * | context     | is passed to all of them                                                       |
- *
- * If write fails, the call returns IO or NO_MEMORY, with the sentence in *why, and nothing has
- * changed. */
-typedef struct dw_backing {
-    uint64_t cache_bytes;
-    dw_status (*write)(void *context, const void *copy, uint64_t bytes, uint64_t *record,
-                       dw_why *why);
-    dw_status (*read)(void *context, uint64_t record, void *copy, uint64_t bytes, dw_why *why);
-    void (*prefetch)(void *context, uint64_t record);
-    void (*release)(void *context, uint64_t record);
-    void *context;
-} dw_backing;
-
 enum { DW_AUDIT_NEVER = 0xff };
 
-/* A config. Initialize it with dw_config_init or dw_config_parse, which set struct_size. From it a
+/* A config. Begin with dw_config_parse, or with {.struct_size = sizeof(dw_config)}. From that a
  * later version of the library knows which fields the program has; missing fields mean the default.
  * A struct that is longer than the library's is accepted if all additional bytes are zero. */
 typedef struct dw_config {
@@ -313,14 +268,6 @@ typedef struct dw_config {
     dw_replies replies;
     uint32_t audit;
     uint64_t quota_bytes, incarnation;
-    dw_allocator allocator;            /* functions NULL: malloc and free */
-    uint64_t (*now_ns)(void *context); /* a clock; NULL: counters of time stay 0 */
-    void *now_context;
-    /* Calls task(task_context, i) once for every i < n, in any order and in any threads, and
-     * returns when all calls have returned. Results do not depend on it. NULL: the calling thread
-     * does all work. It is not called for small tensors. */
-    void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
-    void *parallel_context;
     dw_feedback feedback;
     uint32_t keep;      /* in millionths of the values of a sample */
     dw_scaling scaling; /* of the values that randk sends */
@@ -342,41 +289,45 @@ typedef struct dw_config {
      * profile; it is set where objects are made. In texts, the option `profile`. */
     const struct dw_profile *profile;
     uint32_t profile_digest;
-    const dw_backing *backing; /* NULL: all copies lie in main memory, or on the device */
 } dw_config;
 
-/* Sets all fields of a config to their defaults. struct_size: sizeof(dw_config) in the program.
- * Errors: ARGUMENT (config is NULL, or struct_size is shorter than in the first version). */
-DW_API dw_status dw_config_init(dw_config *config, size_t struct_size);
-
-/* Sets *config to what the text says. struct_size: as for dw_config_init. Errors: ARGUMENT; CONFIG,
+/* Sets *config to what the text says. struct_size: sizeof(dw_config). Errors: ARGUMENT; CONFIG,
  * with the wrong word, its position and the allowed values in *why. *config is unchanged then. */
 DW_API dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, const char *text,
                                        dw_why *why);
 #define dw_config_parse(config, text, why)                                                         \
     dw_config_parse_sized(config, sizeof(dw_config), text, why)
 
+/* Sets an option to what a text says, as "name=value" in the text of a config; value NULL: to its
+ * default. Errors: as dw_config_parse; *config is unchanged then. */
+DW_API dw_status dw_config_set(dw_config *config, const char *name, const char *value, dw_why *why);
+
 /* Writes the canonical text of a config: the codec, then the options that are not default, in a
- * fixed order. Configs with the same meaning have the same text. Callbacks and the allocator do not
- * appear. cap: bytes of text. Errors: ARGUMENT, CONFIG, NO_ROOM; text is then "". */
+ * fixed order. Configs with the same meaning have the same text. agreement: only with the options
+ * that both ends must agree on; they can work together if these texts are equal. cap: bytes of
+ * text. Errors: ARGUMENT, CONFIG, NO_ROOM; text is then "". */
 enum {
     DW_CONFIG_TEXT_BYTES = 320,   /* enough for any config */
     DW_AGREEMENT_TEXT_BYTES = 256 /* enough for any text of dw_config_agreement */
 };
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
-
-/* Returns the tier of a config: COMPARISON if its codec or an option that is set has that tier,
- * else STABLE; 0 if config is NULL or not valid. */
-DW_API dw_tier dw_config_tier(const dw_config *config);
-
-/* Like dw_config_format, but only with the options that both ends must agree on. Two ends can work
- * together if these texts are equal. */
 DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
+/* What follows from a config, so that a program need not know codecs. Errors: ARGUMENT, CONFIG. */
+typedef struct dw_facts {
+    size_t struct_size; /* set by the caller: sizeof(dw_facts) */
+    const char *codec;  /* its name in texts */
+    dw_tier tier;       /* COMPARISON if its codec, or an option that is set, has that tier */
+    int keeps_prev, keeps_residual; /* of each key: both ends prev; the encoder a residual */
+    int has_fixed_size; /* the length of a frame follows from the shape: dw_frame_bound */
+    int runs_on_device; /* GPUs have kernels for all that it needs */
+} dw_facts;
+DW_API dw_status dw_config_facts(const dw_config *config, dw_facts *facts);
+
 /* Returns a size in bytes that is enough for any frame of x, or 0 where config or x is invalid.
- * Frames of direct, raw, mx, randk and blocks have exactly this size, unless they are
- * entropy-coded. Others can be shorter: of delta, the bound assumes n entries of the largest kind,
- * and n forgotten keys. Depends only on config and shape. */
+ * Frames have exactly this size where dw_facts.has_fixed_size says so. Others can be shorter: of
+ * delta, the bound assumes n entries of the largest kind, and n forgotten keys. Depends only on
+ * config and shape. */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 
 /* Returns a size in bytes that is enough for any reply to a frame of n samples. */
@@ -413,7 +364,7 @@ typedef struct dw_counters {
     /* Current: bytes allocated beyond state_bytes, for the next copies and for tables. At most the
      * recent maximum of state_bytes plus 2 MiB, apart from free room between copies in use. */
     uint64_t slack_bytes;
-    uint64_t busy_ns; /* time inside encode or decode, by config.now_ns */
+    uint64_t busy_ns;                            /* time inside encode or decode, by host.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
     /* Encoder, on the CPU, codecs of the tier stable but raw, without feedback: of about one row in
      * 32, how large the error |x - y| is as a part of |x|. Divided by measured_rows, row_error_sum
@@ -423,53 +374,81 @@ typedef struct dw_counters {
      * weights. Rows of zeros, and poisoned ones, are not measured. */
     uint64_t measured_rows;
     double row_error_sum, bulk_error_sum, row_error_largest;
-    uint64_t lost_copies; /* copies that could not be read from config.backing */
+    uint64_t lost_copies; /* copies that could not be read from host.backing */
     /* Encoder: keys that were forgotten for room, as they did not come for more than twice as many
      * samples as lay between any two visits of one key. */
     uint64_t evicted_keys;
 } dw_counters;
 
 /* ---------------------------------------------------------------------------------------------
+ * The host: what the program lends to encoders and decoders. Its callbacks are called only from
+ * the thread that is calling into an object. */
+/* A dw_allocator never changes in any version. A dw_task of parallel_for may run in any thread. */
+typedef void dw_task(void *task_context, size_t i);
+typedef struct dw_allocator {
+    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
+    void (*release)(void *context, void *memory, size_t bytes);
+    void *context;
+} dw_allocator;
+
+/* Where an object keeps copies of prev, and residuals, that do not fit in main memory; storage.h
+ * has one ready. It belongs to the program and must outlive the objects that use it, whose calls
+ * call it. A record is one copy: any bytes, which are never changed.
+ *
+ * | name        | meaning                                                                        |
+ * | cache_bytes | an object moves copies here that were not used for the longest time, until     |
+ * |             | those in memory, with what the call needs, take no more bytes                  |
+ * | write       | stores a copy of `bytes` bytes, and returns its number, which is not 0         |
+ * | read        | reads a record into memory. NO_MEMORY is the error of the call. After other    |
+ * |             | errors the object continues as if it had never held the copy, and counts it    |
+ * | prefetch    | the record will soon be read; may do nothing                                   |
+ * | release     | the record is not needed any more; cannot fail                                 |
+ * | context     | is passed to all of them                                                       |
+ *
+ * If write fails, the call returns IO or NO_MEMORY, with the sentence in *why, and nothing has
+ * changed. */
+typedef struct dw_backing {
+    uint64_t cache_bytes;
+    dw_status (*write)(void *context, const void *copy, uint64_t bytes, uint64_t *record,
+                       dw_why *why);
+    dw_status (*read)(void *context, uint64_t record, void *copy, uint64_t bytes, dw_why *why);
+    void (*prefetch)(void *context, uint64_t record);
+    void (*release)(void *context, uint64_t record);
+    void *context;
+} dw_backing;
+
+typedef struct dw_cuda dw_cuda; /* a GPU (cuda.h) */
+typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
+
+/* What an object uses of the program. Zero means the default, and so does NULL for all of it. The
+ * struct is copied; what it points to, but for the GPU, must outlive the object. parallel_for calls
+ * task(task_context, i) once for every i < n, in any order and in any threads, and returns when all
+ * calls have returned. Results do not depend on it. It is not called for small tensors. */
+typedef struct dw_host {
+    size_t struct_size;                /* sizeof(dw_host) */
+    dw_allocator allocator;            /* of main memory; functions NULL: malloc and free */
+    uint64_t (*now_ns)(void *context); /* a clock; NULL: counters of time stay 0 */
+    void *now_context;
+    void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
+    void *parallel_context;
+    const dw_backing *backing; /* NULL: all copies lie in main memory, or on the device */
+    dw_cuda *cuda;             /* on which tensors and prev lie; NULL: in main memory */
+    dw_cuda_place place;       /* where on it prev lies; 0: in its own memory */
+} dw_host;
+
+/* ---------------------------------------------------------------------------------------------
  * Encoder. Use one per direction and tensor of a model. Threads: an encoder may be used by one
  * thread at a time; different encoders are independent. */
 typedef struct dw_encoder dw_encoder;
 
-/* Create an encoder from a config or from its text ("delta:bits=4"). On success *encoder is the
- * caller's, to be destroyed by dw_encoder_destroy. On an error it is NULL, and *why says what is
- * wrong and what is allowed. Errors: ARGUMENT, CONFIG, NO_MEMORY. */
-DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config);
-DW_API dw_status dw_encoder_create_why(dw_encoder **encoder, const dw_config *config, dw_why *why);
-DW_API dw_status dw_encoder_create_text(dw_encoder **encoder, const char *text, dw_why *why);
+/* Creates an encoder, which the caller destroys. On an error *encoder is NULL, and *why says what
+ * is wrong and what is allowed. host may be NULL. Errors: ARGUMENT, CONFIG, NO_MEMORY; UNSUPPORTED
+ * (a GPU has no kernels for the codec, or no backing). */
+DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config,
+                                   const dw_host *host, dw_why *why);
 DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */
 
-/* Encodes x into one frame, and advances prev of its keys exactly as the decoder will (AQ-SGD,
- * Algorithm 1).
- *
- * | name  | shape     | unit  | meaning                                  | owner  |
- * | keys  | (x->n)    |       | one per sample, all different            | caller |
- * | x     | (N, T, C) |       | any dtype and strides                    | caller |
- * | frame | (cap)     | bytes | output, not in x; see dw_frame_bound     | caller |
- * | *len  |           | bytes | output: length of the frame              |        |
- *
- * The first visit of a key gives a key entry, as do a changed shape and a lost frame; otherwise the
- * entry is a delta. Two cases are not errors: a sample that does not fit config.quota_bytes is sent
- * as a stateless entry, and a key that seems to come no more is forgotten; and a group in which x
- * or x - prev has NaN or Inf is "poisoned": y has NaN there, prev keeps its value, and a counter is
- * increased.
- *
- * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
- * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
- * tensor of another shape than the last one of its key, and nothing is kept of a sample for which
- * config.quota_bytes leaves no room. Poisoned groups keep their residual. With decay=d, all
- * residuals of the frame's keys are then multiplied by d.
- *
- * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT (also where no encoding of x keeps to error=abs),
- * UNSUPPORTED (an encoder on a GPU), those of config.backing. An error leaves the state unchanged.
- * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
-DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
-                           size_t cap, size_t *len);
-
-/* Options of dw_encode_with. Zero means the default in every field.
+/* Options of dw_encode. Zero means the default in every field.
  *
  * | name           | meaning                                                                     |
  * | struct_size    | sizeof(dw_encode_options)                                                   |
@@ -491,17 +470,39 @@ typedef struct dw_encode_options {
     int bypass_caches;
 } dw_encode_options;
 
-/* Like dw_encode, with options (NULL: none). Errors: those of dw_encode; NO_ROOM also where no
- * frame can be as short as the limit; SHAPE (of the reconstruction). */
-DW_API dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
-                                const dw_encode_options *options, void *frame, size_t cap,
-                                size_t *len);
+/* Encodes x into one frame, and advances prev of its keys exactly as the decoder will (AQ-SGD,
+ * Algorithm 1). options: NULL for none.
+ *
+ * | name  | shape     | unit  | meaning                                  | owner  |
+ * | keys  | (x->n)    |       | one per sample, all different            | caller |
+ * | x     | (N, T, C) |       | any dtype and strides                    | caller |
+ * | frame | (cap)     | bytes | output, not in x; see dw_frame_bound     | caller |
+ * | *len  |           | bytes | output: length of the frame              |        |
+ *
+ * The first visit of a key gives a key entry, as do a changed shape and a lost frame; otherwise the
+ * entry is a delta. Two cases are not errors: a sample that does not fit config.quota_bytes is sent
+ * as a stateless entry, and a key that seems to come no more is forgotten; and a group in which x
+ * or x - prev has NaN or Inf is "poisoned": y has NaN there, prev keeps its value, and a counter is
+ * increased.
+ *
+ * With feedback, which codecs without prev have, the encoder keeps a residual of each key instead,
+ * in f32: what it was given and has not sent. It codes x plus the residual. The residual is 0 for a
+ * tensor of another shape than the last one of its key, and nothing is kept of a sample for which
+ * config.quota_bytes leaves no room. Poisoned groups keep their residual. With decay=d, all
+ * residuals of the frame's keys are then multiplied by d.
+ *
+ * Errors: ARGUMENT, NO_ROOM (also: no frame can be as short as the limit), NO_MEMORY, LIMIT (also:
+ * no encoding of x keeps to error=abs), SHAPE (of the reconstruction), UNSUPPORTED (an encoder on a
+ * GPU), those of host.backing. An error leaves the state unchanged.
+ * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
+DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
+                           const dw_encode_options *options, void *frame, size_t cap, size_t *len);
 
 /* Processes a reply of the decoder. An ACK frees older copies of prev. After a NACK the next entry
  * of its keys starts from what the decoder holds, or is a key entry. If the reply says "replaced",
  * the encoder takes a new incarnation. Replies may be lost, repeated or out of order. Errors:
  * ARGUMENT, FORMAT, VERSION, CORRUPT; nothing is changed then. */
-DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len);
+DW_API dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, size_t reply_len);
 
 /* Makes a frame that carries prev itself, exactly, for n keys of the same shape. A decoder that
  * missed frames gets from it the tensor that it missed, and x is not needed; poisoned groups arrive
@@ -510,25 +511,24 @@ DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, siz
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
-/* With feedback: a frame was not delivered, and never will be. Adds what it carried back to the
- * residuals of its keys, so that the next frames of the keys carry it. With decay=d, what it
- * carried is multiplied by d once, even if there were more visits since. frame: the bytes that
- * dw_encode made, which may have been sent or not. Where it is unknown whether the decoder has got
- * the frame, do not call this, or a gradient may count twice. Frames of the same key must be given
- * back in the order in which they were made. Frames that were made with the option stateless must
- * not be given back. Errors: ARGUMENT (also: no feedback; a key in a frame in flight; residuals
- * that do not contain this frame), NO_MEMORY, and those of dw_decode; nothing is changed then. */
-DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len);
-
-/* With feedback: a frame was not delivered, never will be, and its x will be given again. The
- * residuals of its keys become what they were before the frame was made, up to rounding. (After
- * dw_encoder_give_back they contain x, too.) A residual of another shape, which the frame replaced,
- * stays lost; earlier frames of the keys can no longer be given back. x: what the frame was made
- * of, in its dtype; with an encoder on a GPU in its memory, and written by nobody any more. Errors:
- * those of dw_encoder_give_back; ARGUMENT also where a later frame of a key was made; SHAPE; LIMIT.
- * Nothing is changed then. */
-DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len,
-                                 const dw_tensor *x);
+/* With feedback: a frame was not delivered, and never will be. Where that is unknown, do not call
+ * this, or a gradient may count twice. frame: the bytes that dw_encode made, which may have been
+ * sent or not, but not with the option stateless.
+ *
+ * x NULL: adds what the frame carried to the residuals of its keys, so that their next frames carry
+ * it. With decay=d, it is multiplied by d once, even if there were more visits since. Frames of the
+ * same key must be given back in the order in which they were made.
+ *
+ * x: what the frame was made of, in its dtype, and what will be given again; with an encoder on a
+ * GPU in its memory, and written by nobody any more. The residuals become what they were before the
+ * frame was made, up to rounding. A residual of another shape, which the frame replaced, stays
+ * lost; earlier frames of the keys can no longer be given back.
+ *
+ * Errors: ARGUMENT (also: no feedback; a key in a frame in flight; residuals that do not contain
+ * this frame; with x, a later frame of a key), SHAPE, LIMIT, NO_MEMORY, and those of dw_decode;
+ * nothing is changed then. */
+DW_API dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len,
+                                      const dw_tensor *x);
 
 /* Drops the copies of a key and announces this to the decoder in the next frames that have room
  * (dw_frame_bound leaves some). It is announced again until the decoder has answered; until then
@@ -536,7 +536,7 @@ DW_API dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t 
  * frame in flight). */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
-/* Begins to read what config.backing holds of n keys, so that a later call with them need not wait
+/* Begins to read what host.backing holds of n keys, so that a later call with them need not wait
  * for it. Does nothing for keys whose copies are in memory, or of which nothing is held. Errors:
  * ARGUMENT. */
 DW_API dw_status dw_encoder_prefetch(dw_encoder *encoder, const dw_key *keys, size_t n);
@@ -549,11 +549,11 @@ DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
  * the opposite sign: how far the sum of all y is ahead of the sum of all x. (With feedback=lazy,
  * key.sample is here, and in dw_encoder_forget, the place in a frame.) It is read-only and
  * valid until the next call on the encoder. Errors: ARGUMENT (the key is not held), NO_MEMORY,
- * those of config.backing. */
+ * those of host.backing. */
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 
 /* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
-DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters);
+DW_API dw_status dw_encoder_count(const dw_encoder *encoder, dw_counters *counters);
 /* Whether counters of encoders, with this config, say that the codec does not fit the tensors:
  * activations that lose more than 0.15 of the norm of their rows, with or without the largest
  * values; gradients that lose 1.3 times what their steps imply; more than 1 in 100 values that
@@ -573,32 +573,12 @@ DW_API const char *dw_encoder_why(const dw_encoder *encoder);
  * configs, compare the texts that dw_config_agreement writes of them. */
 typedef struct dw_decoder dw_decoder;
 
-/* Create a decoder; like the functions for encoders. */
-DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config);
-DW_API dw_status dw_decoder_create_why(dw_decoder **decoder, const dw_config *config, dw_why *why);
-DW_API dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why *why);
+/* Creates a decoder; like dw_encoder_create. */
+DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config,
+                                   const dw_host *host, dw_why *why);
 DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is allowed */
 
-/* Decodes a frame into y, and advances prev of its keys bit for bit as the encoder did.
- *
- * | name       | shape     | unit  | meaning                                           | owner  |
- * | frame      | (len)     | bytes | input; may be any bytes, but not in y             | caller |
- * | y          | (N, T, C) |       | output; its shape must equal the frame's. data    | caller |
- * |            |           |       | NULL: only advance prev (see dw_decoder_peek)     |        |
- * | reply      | reply_cap | bytes | output; dw_reply_bound(N) is enough. NULL: none   | caller |
- * | *reply_len |           | bytes | output: length of the reply; 0: nothing to send   |        |
- *
- * Send the reply to the encoder, which passes it to dw_encoder_feedback, also after an error.
- *
- * Errors: ARGUMENT, FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE,
- * BASE, STATE, UNSUPPORTED (a decoder on a GPU). A refused frame changes neither state nor y, with
- * one exception: a copy whose digest no longer matches is dropped. If the keys of a refused frame
- * could be read, the reply is a NACK that says what the decoder holds of them, or an ACK if the
- * frame is a duplicate of one that was accepted. */
-DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
-                           void *reply, size_t reply_cap, size_t *reply_len);
-
-/* Options of dw_decode_with. adds: not 0: y[i] += factor * value, computed as RN(y + RN(factor *
+/* Options of dw_decode. adds: not 0: y[i] += factor * value, computed as RN(y + RN(factor *
  * value)) in binary32 and rounded once more to y's dtype (docs/format.md, 5). NaN and infinities of
  * y and of poisoned groups follow IEEE 754. bypass_caches: not 0: for speed, a y that will not be
  * read soon is stored past the caches where that is possible, as one of half the last cache is.
@@ -613,10 +593,26 @@ typedef struct dw_decode_options {
     int only_checks;
 } dw_decode_options;
 
-/* Like dw_decode, with options (NULL: none). Errors: those of dw_decode. */
-DW_API dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len,
-                                const dw_tensor *y, const dw_decode_options *options, void *reply,
-                                size_t reply_cap, size_t *reply_len);
+/* Decodes a frame into y, and advances prev of its keys bit for bit as the encoder did. options:
+ * NULL for none.
+ *
+ * | name       | shape     | unit  | meaning                                           | owner  |
+ * | frame      | (len)     | bytes | input; may be any bytes, but not in y             | caller |
+ * | y          | (N, T, C) |       | output; its shape must equal the frame's. data    | caller |
+ * |            |           |       | NULL: only advance prev (see dw_decoder_peek)     |        |
+ * | reply      | reply_cap | bytes | output; dw_reply_bound(N) is enough. NULL: none   | caller |
+ * | *reply_len |           | bytes | output: length of the reply; 0: nothing to send   |        |
+ *
+ * Send the reply to the encoder, which passes it to dw_encoder_take_reply, also after an error.
+ *
+ * Errors: ARGUMENT, FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE,
+ * BASE, STATE, UNSUPPORTED (a decoder on a GPU). A refused frame changes neither state nor y, with
+ * one exception: a copy whose digest no longer matches is dropped. If the keys of a refused frame
+ * could be read, the reply is a NACK that says what the decoder holds of them, or an ACK if the
+ * frame is a duplicate of one that was accepted. */
+DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                           const dw_decode_options *options, void *reply, size_t reply_cap,
+                           size_t *reply_len);
 
 /* Sets *len to the largest length that the next frame for these keys can have, as far as the
  * decoder can know it. It is meant for transports that must post a receive of a known size. shape:
@@ -630,7 +626,7 @@ DW_API dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, cons
 /* Like the functions of the encoder. */
 DW_API dw_status dw_decoder_prefetch(dw_decoder *decoder, const dw_key *keys, size_t n);
 DW_API dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev);
-DW_API dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters);
+DW_API dw_status dw_decoder_count(const dw_decoder *decoder, dw_counters *counters);
 DW_API const char *dw_decoder_why(const dw_decoder *decoder);
 
 /* ---------------------------------------------------------------------------------------------
@@ -640,23 +636,20 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  * saved incarnation, and training continues where it was. A key that only one end has is repaired
  * like a lost frame.
  *
- * export: writes the state of one key to room, of cap bytes, and sets *len to its length in bytes;
- * with room NULL only *len is set. export_all: calls visit for one key after the other, until visit
- * returns another status than DW_OK, which export_all then returns; visit must not call the object.
+ * export: calls visit with the state of a key; key NULL: of one key after the other, until visit
+ * returns another status than DW_OK, which export then returns. visit must not call the object.
  * import: replaces what is held of the key.
  *
- * Errors: ARGUMENT (the key is not held or is in a frame in flight; export_all: any key is),
- * NO_ROOM, NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
+ * Errors: ARGUMENT (the key, or with NULL any key, is in a frame in flight; it is not held),
+ * NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
  * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed). Nothing is
  * changed then. */
 typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
-DW_API dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap,
-                                   size_t *len);
-DW_API dw_status dw_encoder_export_all(dw_encoder *encoder, dw_saved_visit *visit, void *context);
+DW_API dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
+                                   void *context);
 DW_API dw_status dw_encoder_import(dw_encoder *encoder, const void *saved, size_t len);
-DW_API dw_status dw_decoder_export(dw_decoder *decoder, dw_key key, void *room, size_t cap,
-                                   size_t *len);
-DW_API dw_status dw_decoder_export_all(dw_decoder *decoder, dw_saved_visit *visit, void *context);
+DW_API dw_status dw_decoder_export(dw_decoder *decoder, const dw_key *key, dw_saved_visit *visit,
+                                   void *context);
 DW_API dw_status dw_decoder_import(dw_decoder *decoder, const void *saved, size_t len);
 
 /* ---------------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ extern "C" {
 #endif
 
 /* The caller's place in a communicator. To open a link, put transports = {dw_mpi_transport(), NULL}
- * and contexts = {dw_mpi_context(mpi), {NULL, NULL}} into dw_link_options; the URI names the peer's
- * rank:
+ * and contexts = {{"mpi", mpi}, {NULL, NULL}} into dw_link_options; the URI names the peer's rank:
  *
  *     listening rank 0:  dw_link_open(&link, "mpi://1", ...)
  *     connecting rank 1: dw_link_open(&link, "mpi://0", ...)
@@ -37,7 +36,7 @@ DW_API dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *w
 DW_API void dw_mpi_destroy(dw_mpi *mpi);
 
 /* Opens a link to every other rank, as a group of collective.h needs them. All ranks call it.
- * links has dw_mpi_size entries: links[r] is the link to rank r, and that of the own rank NULL.
+ * links has an entry for each rank: links[r] is the link to rank r, and that of the own rank NULL.
  * number: of all these links, the same on all ranks; no open link may have it. options may be NULL;
  * their role, transports and contexts are ignored. Close the links with dw_link_close, after the
  * group. Errors: ARGUMENT, and those of dw_link_open, with a sentence that names the rank; all
@@ -45,14 +44,12 @@ DW_API void dw_mpi_destroy(dw_mpi *mpi);
 DW_API dw_status dw_mpi_open_links(dw_mpi *mpi, uint32_t number, const dw_link_options *options,
                                    dw_link **links, dw_why *why);
 
-/* The caller's rank, and the number of ranks; -1 and 0 for NULL. */
-DW_API int dw_mpi_rank(const dw_mpi *mpi);
-DW_API int dw_mpi_size(const dw_mpi *mpi);
+/* Returns the caller's rank, and sets *ranks to the number of ranks, unless it is NULL; -1 and 0
+ * where mpi is NULL. */
+DW_API int dw_mpi_rank(const dw_mpi *mpi, int *ranks);
 
 /* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_mpi_transport(void);
-/* The entry for dw_link_options.contexts. */
-DW_API dw_transport_context dw_mpi_context(dw_mpi *mpi);
 #ifdef __cplusplus
 }
 #endif

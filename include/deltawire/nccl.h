@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* A GPU with the libraries of NCCL and CUDA, which are loaded at run time. To open a link, put
- * transports = {dw_nccl_transport(), NULL} and contexts = {dw_nccl_context(nccl), {NULL, NULL}}
+ * transports = {dw_nccl_transport(), NULL} and contexts = {{"nccl", nccl}, {NULL, NULL}}
  * into dw_link_options; any other URI may follow "nccl:":
  *
  *     dw_link_open(&link, "nccl:tcp://10.0.0.1:7000", ...)
@@ -51,12 +51,8 @@ DW_API dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, 
 /* To be called after all links were closed. NULL is allowed. The libraries stay loaded. */
 DW_API void dw_nccl_destroy(dw_nccl *nccl);
 
-/* NCCL's version: 22809 is 2.28.9; 0 for NULL. */
-DW_API int dw_nccl_version(const dw_nccl *nccl);
 /* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_nccl_transport(void);
-/* The entry for dw_link_options.contexts. */
-DW_API dw_transport_context dw_nccl_context(dw_nccl *nccl);
 #ifdef __cplusplus
 }
 #endif

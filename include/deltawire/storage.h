@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * storage.h - a file for prev that does not fit in main memory: a ready config.backing. */
+ * storage.h - a file for prev that does not fit in main memory: a ready host.backing. */
 #ifndef DELTAWIRE_STORAGE_H
 #define DELTAWIRE_STORAGE_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Opens a file for copies of prev. To use it, set config.backing = dw_storage_backing(storage). It
+/* Opens a file for copies of prev. To use it, set host.backing = dw_storage_backing(storage). It
  * may serve any number of encoders and decoders, and must outlive them.
  *
  * The text is "file:PATH", and behind it, each with a comma in front:
@@ -21,7 +21,7 @@ extern "C" {
  * Bytes may end in KiB, MiB, GiB or TiB. The file is made if it does not exist, with mode 0600, and
  * removed by dw_storage_close. It holds what one process has in use: if a process was killed, the
  * next one that opens the file begins anew, and samples are then sent in full once. (To continue
- * after a restart, save state with dw_encoder_export_all and dw_decoder_export_all.) What is read
+ * after a restart, save state with dw_encoder_export and dw_decoder_export.) What is read
  * is compared with a digest.
  *
  * Errors: ARGUMENT, CONFIG (the text), NO_MEMORY; IO: the file cannot be opened, another process
@@ -37,7 +37,7 @@ DW_API dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why 
  * more. NULL is allowed. */
 DW_API void dw_storage_close(dw_storage *storage);
 
-/* Returns the value for config.backing; NULL for NULL. It exists as long as the storage. */
+/* Returns the value for host.backing; NULL for NULL. It exists as long as the storage. */
 DW_API const dw_backing *dw_storage_backing(const dw_storage *storage);
 
 /* Counters since the storage was opened. The caller sets struct_size. */
@@ -56,7 +56,7 @@ typedef struct dw_storage_counters {
 } dw_storage_counters;
 
 /* Fills *counters. Errors: ARGUMENT. */
-DW_API dw_status dw_storage_get_counters(dw_storage *storage, dw_storage_counters *counters);
+DW_API dw_status dw_storage_count(dw_storage *storage, dw_storage_counters *counters);
 #ifdef __cplusplus
 }
 #endif

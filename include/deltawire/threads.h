@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * threads.h - a pool of threads that share the work of encoders and decoders: a ready
- * parallel_for for their configs. */
+ * parallel_for for their hosts. */
 #ifndef DELTAWIRE_THREADS_H
 #define DELTAWIRE_THREADS_H
 
@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Creates a pool of threads. To use it, set config.parallel_for = dw_threads_parallel_for and
- * config.parallel_context = the pool. A pool may serve any number of encoders and decoders, and
+/* Creates a pool of threads. To use it, set host.parallel_for = dw_threads_parallel_for and
+ * host.parallel_context = the pool. A pool may serve any number of encoders and decoders, and
  * must outlive them.
  *
  * | name | meaning                                                                     |
@@ -29,9 +29,9 @@ DW_API dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why
 DW_API void dw_threads_destroy(dw_threads *threads);
 
 /* Returns the number of threads, including the caller; 0 for NULL. */
-DW_API uint32_t dw_threads_count(const dw_threads *threads);
+DW_API uint32_t dw_threads_size(const dw_threads *threads);
 
-/* The function for dw_config.parallel_for. threads: a dw_threads; NULL: the caller works alone. */
+/* The function for dw_host.parallel_for. threads: a dw_threads; NULL: the caller works alone. */
 DW_API void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_context);
 #ifdef __cplusplus
 }

@@ -45,8 +45,8 @@ typedef struct dw_transport dw_transport;
 
 typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_role;
 
-/* An object of the program that a backend needs: ranks of MPI (dw_mpi_context), a GPU for NCCL
- * (dw_nccl_context). Each backend of a URI gets the one for its own scheme, or NULL. */
+/* An object of the program that a backend needs: {"mpi", a dw_mpi}, {"nccl", a dw_nccl}. Each
+ * backend of a URI gets the one for its own scheme, or NULL. */
 typedef struct dw_transport_context {
     const char *scheme;
     void *context;
@@ -194,8 +194,7 @@ DW_API const char *dw_link_why(dw_link *link);
  * | id             | 1..0xffff, used once per link. Its tags are id << 8 ...    | -       |
  * | send, recv     | configs; NULL: no tensors in that direction                | NULL    |
  * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
- * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
- * | place          | where prev lies on it (cuda.h)                             | device  |
+ * | host           | of encoder and decoder: dw_host (deltawire.h)              | NULL    |
  * | on_frame       | is called with the bytes of every frame that               | none    |
  * |                | dw_channel_send encodes (is_sent: 1) or dw_channel_recv    |         |
  * |                | decodes (0), before they return, by the thread that called |         |
@@ -216,15 +215,14 @@ typedef struct dw_channel_config {
     uint32_t id;
     const dw_config *send, *recv;
     uint32_t open_timeout_ms;
-    dw_cuda *cuda;
-    dw_cuda_place place;
+    const dw_host *host;
     void (*on_frame)(void *context, int is_sent, const void *frame, size_t len);
     void *frame_context;
 } dw_channel_config;
 
 /* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both
- * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda also those of
- * dw_encoder_create_cuda. */
+ * configs in *why), TIMEOUT, NO_MEMORY, those of the link and of
+ * dw_encoder_create. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Closes a channel, before its link. Waits until the peer has received what was sent, because it
@@ -234,28 +232,22 @@ DW_API void dw_channel_close(dw_channel *channel);
 
 /* Encodes x and queues the frame. x and keys may be changed after the call; the frame is sent in
  * the background. Waits only while the link's queue is full. Errors: those of dw_encode and of the
- * link. */
-DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x);
+ * link.
+ *
+ * stream: NULL for tensors in main memory. Where the channel's host has a GPU: a CUstream or
+ * cudaStream_t, or NULL for the default stream, on which the work is enqueued, in order with the
+ * work that produces x or uses y. Both functions wait until the stream has done this work. Frames
+ * pass through pinned memory of the channel's; replies use a stream of its own. After an error y is
+ * undefined. Errors: also ARGUMENT (the stream is capturing, or there is no GPU), IO (CUDA failed;
+ * the channel then stays failed). */
+DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
+                                 void *stream);
 
 /* Receives the next tensor into y, whose shape must be the sender's. keys: NULL, or room for y->n
- * keys, which are filled in. timeout_ms and PENDING: as dw_link_recv. A rejected frame is requested
- * again automatically. Errors: those of dw_decode and of the link. */
+ * keys, which are filled in. timeout_ms and PENDING: as dw_link_recv. stream: as dw_channel_send. A
+ * rejected frame is requested again automatically. Errors: those of dw_decode and of the link. */
 DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys,
-                                 const dw_tensor *y);
-
-/* The same for tensors on the channel's GPU. The work is enqueued on a stream (CUstream or
- * cudaStream_t; NULL: the default stream), in order with the work that produces x or uses y. Both
- * functions wait until the stream has done this work, so x and y may be changed after the call.
- * Frames pass through pinned memory of the channel's; replies use a stream of its own. After an
- * error y is undefined.
- *
- * Errors: as above; also ARGUMENT (the stream is capturing), IO (CUDA failed; the channel then
- * stays failed). UNSUPPORTED for a channel without a GPU; the two functions above return
- * UNSUPPORTED for a channel with one. */
-DW_API dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
-                                      void *stream);
-DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
-                                      const dw_tensor *y, void *stream);
+                                 const dw_tensor *y, void *stream);
 
 /* Drops the state of a key that this end sends; see dw_encoder_forget. The peer is told with the
  * next frame. */
@@ -265,9 +257,9 @@ DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
  * Errors: ARGUMENT. */
 DW_API dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n);
 
-/* Return the counters of the channel's encoder and of its decoder. */
-DW_API dw_counters dw_channel_sent(dw_channel *channel);
-DW_API dw_counters dw_channel_received(dw_channel *channel);
+/* Fills in the counters of the channel's encoder and of its decoder, whose struct_size the caller
+ * has set; either may be NULL. Zeros where the channel has no such end. Errors: ARGUMENT. */
+DW_API dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *received);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
@@ -376,8 +368,8 @@ struct dw_transport {
     size_t endpoint_bytes; /* size of an endpoint; memory is zeroed and aligned as by malloc */
     size_t request_bytes;  /* size of a request, a send or recv in flight; memory is zeroed */
     dw_status (*open)(void *endpoint, const dw_transport_open *how);
-    /* Returns PENDING if something may still access the data or room of a request in flight; the
-     * link then never reuses that memory. */
+    /* Returns PENDING if something may still access the data or room of a request in flight, or of
+     * a kept send; the link then never reuses that memory. */
     dw_status (*close)(void *endpoint);
     dw_status (*send)(void *endpoint, void *request, const void *data, size_t len);
     dw_status (*recv)(void *endpoint, void *request, void *room, size_t cap);

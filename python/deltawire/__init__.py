@@ -7,7 +7,7 @@
 
     frame = encoder.encode(x, ids=[17, 4, 99])     # x: (3, T, C), of torch, numpy, jax ...
     y, ids, reply = decoder.decode(frame)          # torch.from_dlpack(y) shares its memory
-    encoder.feedback(reply)                        # repairs the state after a lost frame
+    encoder.take_reply(reply)                      # repairs the state after a lost frame
 
 Tensors have the shape (N, T, C): N samples, T tokens, C channels. An id names a sample and stays
 the same in every epoch. Every error is a DeltawireError with a status and a message of one

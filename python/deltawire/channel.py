@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from deltawire._library import core, ffi, net
 from deltawire._waiting import Deadline, milliseconds, watched
-from deltawire.config import Config, struct_with
+from deltawire.config import Config, host_with
 from deltawire.counters import Counters, codec_counters
 from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse
 from deltawire.keys import Id, Ids, key_of, pack, pack_any, unpack
@@ -75,24 +75,24 @@ class Channel(Shared):
         self._sending, self._receiving = threading.Lock(), threading.Lock()
         self._x, self._y = View("x"), View("out")
         timeout_ms = milliseconds(open_timeout, "open_timeout")
-        sends = None if send is None else Config(send)
-        receives = None if recv is None else Config(recv)
+        sends = self._sends = None if send is None else Config(send)
+        receives = self._receives = None if recv is None else Config(recv)
         self._needs_ids = sends is not None and sends._needs_ids()
         if on_frame is not None and not callable(on_frame):
             refuse(f"on_frame must be callable, not {type(on_frame).__name__}")
         try:
             pool, storage = self._borrow(pool_of(threads)), self._borrow(storage_of(state))
-            self._sends = ffi.NULL if sends is None else struct_with(sends, pool, storage)
-            self._receives = ffi.NULL if receives is None else struct_with(receives, pool, storage)
             how = ffi.new("dw_channel_config *", {"struct_size": ffi.sizeof("dw_channel_config")})
             how.id, how.open_timeout_ms = id, timeout_ms
-            how.send, how.recv = self._sends, self._receives
+            how.send = ffi.NULL if sends is None else sends._struct
+            how.recv = ffi.NULL if receives is None else receives._struct
+            host = how.host = host_with(pool, storage)
             how.on_frame = self._on_frame = _shown(on_frame)
             link._begin()
             try:
                 handle = link._handle
                 self._handle = watched(
-                    lambda: _open(handle, how),
+                    lambda: _open(handle, how, host),
                     lambda: net.dw_link_cancel(handle),
                     net.dw_channel_close,
                 )
@@ -124,7 +124,7 @@ class Channel(Shared):
         deadline = Deadline(timeout)
         self._start(self._sending)
         try:
-            if not self._sends:
+            if self._sends is None:
                 refuse("this channel sends nothing: open it with send=, a config for sending")
             tensor = self._x.take(x, ROWS if rows_are_samples else 0)
             if ids is None and self._needs_ids:
@@ -133,13 +133,13 @@ class Channel(Shared):
                     "ids"
                 )
             keys = pack(range(tensor.n) if ids is None else ids, tensor.n)
-            cap = core.dw_frame_bound(self._sends, tensor)
+            cap = core.dw_frame_bound(self._sends._struct, tensor)
             # dw_channel_send waits for room in the queue, too, but Ctrl-C could not interrupt it.
             link = self._link._handle
             status = self._wait(lambda ms: net.dw_link_wait_room(link, cap, ms), deadline)
             if status == PENDING:
                 fail(TIMEOUT, QUEUE_FULL)
-            self._check(net.dw_channel_send(self._handle, keys, tensor))
+            self._check(net.dw_channel_send(self._handle, keys, tensor, ffi.NULL))
         finally:
             self._x.drop()
             self._stop(self._sending)
@@ -166,13 +166,13 @@ class Channel(Shared):
             refuse("recv needs either out=, a tensor to write into, or shape=, for a new tensor")
         self._start(self._receiving)
         try:
-            if not self._receives:
+            if self._receives is None:
                 refuse("this channel receives nothing: open it with recv=, the sender's config")
             to = Tensor(shape, dtype) if out is None else out
             y = self._y.take(to, WRITES | (ROWS if rows_are_samples else 0))
             keys = ffi.new("dw_key[]", y.n)
             status = self._wait(
-                lambda ms: net.dw_channel_recv(self._handle, ms, keys, y), deadline
+                lambda ms: net.dw_channel_recv(self._handle, ms, keys, y, ffi.NULL), deadline
             )
             if status == PENDING:
                 return None
@@ -200,11 +200,18 @@ class Channel(Shared):
 
     def sent(self) -> Counters:
         """Statistics of the encoder."""
-        return self._ask(lambda handle: codec_counters(net.dw_channel_sent(handle)))
+        return self._count(0)
 
     def received(self) -> Counters:
         """Statistics of the decoder."""
-        return self._ask(lambda handle: codec_counters(net.dw_channel_received(handle)))
+        return self._count(1)
+
+    def _count(self, end: int) -> Counters:
+        counters = ffi.new("dw_counters *", {"struct_size": ffi.sizeof("dw_counters")})
+        given = [ffi.NULL, ffi.NULL]
+        given[end] = counters
+        self._ask(lambda handle: check(net.dw_channel_count(handle, *given)))
+        return codec_counters(counters)
 
     def close(self) -> None:
         """Waits until the other end has received what was sent, for at most the link's
@@ -254,7 +261,7 @@ def _shown(on_frame: Optional[Callable[[bool, bytes], Any]]) -> Any:
     return ffi.callback("void(void *, int, const void *, size_t)", show)
 
 
-def _open(link: Any, how: Any) -> Any:
+def _open(link: Any, how: Any, _kept: Any) -> Any:
     made, why = ffi.new("dw_channel **"), new_why()
     check(net.dw_channel_open(made, link, how, why), why)
     return made[0]

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
 
 from deltawire._library import core, ffi
 from deltawire.bytes_in import Bytes
-from deltawire.config import Config, struct_with
+from deltawire.config import Config, host_with
 from deltawire.counters import Counters, codec_counters
 from deltawire.device import PLACES, Stream, device_number
 from deltawire.errors import ARGUMENT, UNSUPPORTED, check, fail, new_why, refuse, text_of
@@ -20,7 +20,7 @@ from deltawire.threads import Threads, pool_of
 class Codec(Owned):
     """The base class of Encoder and Decoder.
 
-    Its C functions are found by the name of the object, for example dw_encoder_create_why."""
+    Its C functions are found by the name of the object, for example dw_encoder_create."""
 
     def __init__(
         self,
@@ -45,14 +45,12 @@ class Codec(Owned):
 
     def _make(self, threads: Union[int, Threads], state: Union[None, str, Storage]) -> None:
         pool, storage = pool_of(threads), storage_of(state)
-        self._struct = struct_with(self._config, self._borrow(pool), self._borrow(storage))
-        made, why = ffi.new(f"dw_{self._noun} **"), new_why()
+        host = host_with(self._borrow(pool), self._borrow(storage))
         if self._stream:
-            create = self._call("create_cuda")
-            status = create(made, self._struct, self._stream.cuda, PLACES[self._place], why)
-        else:
-            status = self._call("create_why")(made, self._struct, why)
-        check(status, why)
+            host.cuda, host.place = self._stream.cuda, PLACES[self._place]
+        made, why = ffi.new(f"dw_{self._noun} **"), new_why()
+        check(self._call("create")(made, self._config._struct, host, why), why)
+        self._made_of = self._config  # the object points to its profile
         self._handle = made[0]
 
     def _destroy(self) -> None:
@@ -102,7 +100,7 @@ class Codec(Owned):
         self._enter()
         try:
             struct = ffi.new("dw_counters *", {"struct_size": ffi.sizeof("dw_counters")})
-            self._check(self._call("counters")(self._handle, struct))
+            self._check(self._call("count")(self._handle, struct))
             return codec_counters(struct)
         finally:
             self._busy.release()
@@ -143,32 +141,25 @@ class Codec(Owned):
 
         Errors: ARGUMENT (nothing is held for this id), NO_MEMORY.
         """
-        key = key_of(id)
-        self._enter()
-        try:
-            length = ffi.new("size_t *")
-            export = self._call("export")
-            self._check(export(self._handle, key[0], ffi.NULL, 0, length))
-            room = ffi.new("char[]", length[0])
-            self._check(export(self._handle, key[0], room, length[0], length))
-            return ffi.buffer(room, length[0])[:]
-        finally:
-            self._busy.release()
+        return next(iter(self._export(key_of(id)).values()))
 
     def export_states(self) -> "dict[Id, bytes]":
         """The states of all ids, by id. Save encoder and decoder between the same two frames. An
         encoder with the option rate, or one that draws numbers and keeps nothing of any id, has one
         state more, under the id (2**64 - 1, 2**32 - 1): with what it goes on."""
+        return self._export(ffi.NULL)
+
+    def _export(self, key: Any) -> "dict[Id, bytes]":
         states: "dict[Id, bytes]" = {}
 
-        def visit(_: Any, key: Any, saved: Any, length: int) -> int:
-            states[unpack_one(key)] = ffi.buffer(saved, length)[:]
+        def visit(_: Any, its: Any, saved: Any, length: int) -> int:
+            states[unpack_one(its)] = ffi.buffer(saved, length)[:]
             return 0
 
         self._enter()
         try:
             callback = ffi.callback("dw_saved_visit", visit, error=ARGUMENT)
-            self._check(self._call("export_all")(self._handle, callback, ffi.NULL))
+            self._check(self._call("export")(self._handle, key, callback, ffi.NULL))
             return states
         finally:
             self._busy.release()

@@ -2,7 +2,6 @@
 # config.py - Config: a codec and its options, parsed from a text.
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from deltawire._library import core, ffi, native, pools
@@ -26,7 +25,7 @@ class Config:
     Errors: CONFIG; the message names the wrong word and what is allowed in its place.
     """
 
-    __slots__ = ("_text", "_struct", "_profile")
+    __slots__ = ("_text", "_struct", "_profile", "_facts")
     _text: str
     _profile: Optional["Profile"]
 
@@ -55,12 +54,22 @@ class Config:
         if profile is not None:
             self._struct.profile = profile._handle
         self._text = _format(core.dw_config_format, self._struct)
+        # What follows from the config: deltawire.h, dw_facts.
+        self._facts = ffi.new("dw_facts *", {"struct_size": ffi.sizeof("dw_facts")})
+        check(core.dw_config_facts(self._struct, self._facts))
 
     def _with(self, profile: "Optional[Profile]") -> "Config":
         """This config with another profile, or with none."""
-        name, colon, options = self._text.partition(":")
-        rest = [word for word in options.split(",") if not word.startswith("profile=")]
-        return Config(name + colon + ",".join(rest), profile)
+        without = self._set("profile", None) if self._struct.profile_digest else self
+        return Config(without._text, profile)
+
+    def _set(self, name: str, value: Union[str, int, None]) -> "Config":
+        """This config with another value of an option; None: with its default."""
+        struct, why = ffi.new("dw_config *", self._struct[0]), new_why()
+        text = ffi.NULL if value is None else str(value).encode()
+        check(core.dw_config_set(struct, name.encode(), text, why), why)
+        profile = None if name == "profile" else self._profile
+        return Config(_format(core.dw_config_format, struct), profile)
 
     @property
     def text(self) -> str:
@@ -70,12 +79,12 @@ class Config:
     @property
     def codec(self) -> str:
         """The name of the codec, for example "delta", "direct" or "topk"."""
-        return self._text.partition(":")[0]
+        return text_of(self._facts.codec)
 
     @property
     def tier(self) -> str:
         """ "stable", or "for comparison": the codec, or an option that is set, may change or go."""
-        is_stable = core.dw_config_tier(self._struct) == core.DW_TIER_STABLE
+        is_stable = self._facts.tier == core.DW_TIER_STABLE
         return "stable" if is_stable else "for comparison"
 
     @property
@@ -98,8 +107,8 @@ class Config:
         return text_of(why.text) if found else None
 
     def _needs_ids(self) -> bool:
-        """Whether an encoder keeps state under ids: the codec delta, or feedback."""
-        return self.codec == "delta" or self._struct.feedback > core.DW_FEEDBACK_NONE
+        """Whether an encoder keeps state under ids: prev, or residuals."""
+        return bool(self._facts.keeps_prev or self._facts.keeps_residual)
 
     def _is_unbiased(self) -> bool:
         """Whether randk multiplies its values, because a mean over many frames shall be right."""
@@ -134,15 +143,10 @@ def config_of(struct: Any) -> Config:
     return Config(_format(core.dw_config_format, struct))
 
 
-_profiles: Any = weakref.WeakKeyDictionary()
-
-
-def struct_with(config: Union[str, Config], pool: Any, storage: Any = None) -> Any:
-    """A new dw_config for one object, with a clock; with threads unless pool is None, and with a
-    backing store unless storage is None."""
-    own = Config(config)
-    made = ffi.new("dw_config *", own._struct[0])
-    _profiles[made] = own._profile  # the object that is made of the struct points to it
+def host_with(pool: Any, storage: Any = None) -> Any:
+    """A new dw_host, with a clock; with threads unless pool is None, and with a backing store
+    unless storage is None."""
+    made = ffi.new("dw_host *", {"struct_size": ffi.sizeof("dw_host")})
     made.now_ns = ffi.addressof(native, "dw_clock_ns")
     if pool is not None:
         made.parallel_for = ffi.addressof(pools, "dw_threads_parallel_for")

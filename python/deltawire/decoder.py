@@ -197,7 +197,7 @@ class Decoder(Codec):
                 *(call, self._handle, frame.pointer, frame.length),
                 *(y, room, cap, said, why),
             )
-        return core.dw_decode_with(
+        return core.dw_decode(
             self._handle, frame.pointer, frame.length, y, options, room, cap, said
         )
 

@@ -139,7 +139,7 @@ class Encoder(Codec):
                 refuse(
                     f'the codec "{self._config.codec}" sends the change of each sample since its '
                     "last visit: give ids, or stateless=True"
-                    if self._config.codec == "delta"
+                    if self._config._facts.keeps_prev
                     else "feedback adds what was not sent of each tensor to the next one with the "
                     "same id: give ids, or stateless=True"
                 )
@@ -196,8 +196,8 @@ class Encoder(Codec):
         return ffi.buffer(call.room, self._length[0])
 
     def _encode_new(self, keys: Any, tensor: Any, options: Any) -> bytes:
-        # Where the bound is 0, dw_encode_with refuses the tensor and says why.
-        cap = max(core.dw_frame_bound(self._struct, tensor), 1)
+        # Where the bound is 0, dw_encode refuses the tensor and says why.
+        cap = max(core.dw_frame_bound(self._config._struct, tensor), 1)
         if self._stream:
             return self._on_device(keys, tensor, cap)[:]
         if cap > self._cap:
@@ -206,7 +206,7 @@ class Encoder(Codec):
                 fail(NO_MEMORY, f"there is no memory for a frame of {cap} bytes")
             self._room, self._cap = ffi.gc(made, native.dw_memory_drop), cap
         length = self._length
-        status = core.dw_encode_with(
+        status = core.dw_encode(
             self._handle, keys, tensor, options, self._room or ffi.NULL, self._cap, length
         )
         if status < 0:
@@ -221,18 +221,18 @@ class Encoder(Codec):
                 refuse_overlap(made, room.pointer, room.length, "reconstruction and out")
             length = self._length
             if self._stream:
-                bound = core.dw_frame_bound(self._struct, tensor)
+                bound = core.dw_frame_bound(self._config._struct, tensor)
                 frame = self._on_device(keys, tensor, min(bound, room.length))
                 ffi.memmove(room.pointer, frame, length[0])
                 return _cut(out, length[0])
-            status = core.dw_encode_with(
+            status = core.dw_encode(
                 self._handle, keys, tensor, options, room.pointer, room.length, length
             )
             if status < 0:
                 self._fail(status)
         return _cut(out, length[0])
 
-    def feedback(self, reply: Any) -> None:
+    def take_reply(self, reply: Any) -> None:
         """Processes a reply of the decoder. Pass replies in the order in which they arrived.
 
         reply: the bytes that Decoder.decode returned. None does nothing.
@@ -243,7 +243,7 @@ class Encoder(Codec):
         with Bytes(reply, "the reply") as given:
             self._enter()
             try:
-                self._check(core.dw_encoder_feedback(self._handle, given.pointer, given.length))
+                self._check(core.dw_encoder_take_reply(self._handle, given.pointer, given.length))
             finally:
                 self._busy.release()
 
@@ -262,7 +262,7 @@ class Encoder(Codec):
             if core.dw_encoder_peek(self._handle, keys[0], prev) < 0:
                 refuse("nothing is held for the first of these ids")
             prev.n, prev.stride_n = n, prev.t * prev.c
-            whole = ffi.new("dw_config *", self._struct[0])
+            whole = ffi.new("dw_config *", self._config._struct[0])
             whole.key, whole.key_error, whole.rate = core.DW_KEY_F32, 0, 0
             cap = core.dw_frame_bound(whole, prev)
             length = self._length
@@ -297,7 +297,9 @@ class Encoder(Codec):
         with Bytes(frame, "the frame") as given:
             self._enter()
             try:
-                self._check(core.dw_encoder_give_back(self._handle, given.pointer, given.length))
+                self._check(
+                    core.dw_encoder_give_back(self._handle, given.pointer, given.length, ffi.NULL)
+                )
             finally:
                 self._busy.release()
 
@@ -316,7 +318,7 @@ class Encoder(Codec):
             tensor = self._x.take(x, ROWS if rows_are_samples else 0)
             with Bytes(frame, "the frame") as given:
                 self._check(
-                    core.dw_encoder_undo(self._handle, given.pointer, given.length, tensor)
+                    core.dw_encoder_give_back(self._handle, given.pointer, given.length, tensor)
                 )
         finally:
             self._x.drop()
@@ -344,8 +346,6 @@ class Encoder(Codec):
             given = ffi.NULL if profile is None else profile._handle
             self._check(core.dw_encoder_use_profile(self._handle, given))
             self._config = self._config._with(profile)
-            self._struct.profile = given  # for bounds
-            self._struct.profile_digest = 0 if profile is None else profile.digest
         finally:
             self._busy.release()
 

@@ -9,9 +9,9 @@ from typing import Any, Mapping, NoReturn, Optional, Sequence, Union
 from deltawire._library import core, ffi, net
 from deltawire._waiting import milliseconds, watched
 from deltawire.bytes_in import Bytes
-from deltawire.config import Config, struct_with
+from deltawire.config import Config, host_with
 from deltawire.counters import Counters, GroupCounters, codec_counters, group_counters
-from deltawire.errors import ARGUMENT, DeltawireError, check, fail, new_why, refuse
+from deltawire.errors import ARGUMENT, DeltawireError, check, fail, new_why, refuse, text_of
 from deltawire.flat import Flat, refuse_length, refuse_other_overlap
 from deltawire.link import Link
 from deltawire.operation import Operation
@@ -161,14 +161,14 @@ class Group(Shared):
         return self._own
 
     def _make(self, how: Any, pool: Any) -> None:
-        structs = [struct_with(config, pool) for config in (self._config, self._result)]
-        how.codec, how.result = structs
+        host = how.host = host_with(pool)
+        how.codec, how.result = self._config._struct, self._result._struct
         table = how.links = ffi.new("dw_link *[]", self._ranks)
         others = [r for r in range(self._ranks) if r != self._rank]
         for r, link in zip(others, self._links):
             table[r] = link._handle
         self._ending = watched(
-            lambda: _open(how, self._links, (structs, table)),
+            lambda: _open(how, self._links, (host, table)),
             self._cancel_links,
             lambda ending: ending(),
         )
@@ -386,7 +386,7 @@ class Group(Shared):
         callback = ffi.callback("dw_group_saved_visit", visit, error=ARGUMENT)
         self._ask(
             lambda handle: self._check(
-                net.dw_group_export_all(handle, callback, ffi.NULL), busy, False
+                net.dw_group_export(handle, callback, ffi.NULL), busy, False
             )
         )
         return pieces
@@ -444,7 +444,7 @@ class Group(Shared):
     @property
     def failed_rank(self) -> Optional[int]:
         """The rank to blame if the group has failed; None: it works."""
-        found = self._ask(net.dw_group_failed_rank)
+        found = self._ask(self._blamed)
         return None if found < 0 else int(found)
 
     def counters(self) -> GroupCounters:
@@ -453,7 +453,7 @@ class Group(Shared):
         def count(handle: Any) -> GroupCounters:
             size = ffi.sizeof("dw_group_counters")
             struct = ffi.new("dw_group_counters *", {"struct_size": size})
-            check(net.dw_group_count(handle, struct))
+            check(net.dw_group_count(handle, struct, ffi.NULL, ffi.NULL))
             return group_counters(struct)
 
         return self._ask(count)  # type: ignore[no-any-return]
@@ -464,10 +464,18 @@ class Group(Shared):
         def count(handle: Any) -> "tuple[Counters, Counters]":
             size = ffi.sizeof("dw_counters")
             one, two = (ffi.new("dw_counters *", {"struct_size": size}) for _ in range(2))
-            check(net.dw_group_codecs(handle, one, two))
+            check(net.dw_group_count(handle, ffi.NULL, one, two))
             return codec_counters(one), codec_counters(two)
 
         return self._ask(count)  # type: ignore[no-any-return]
+
+    def _text(self, handle: Any) -> str:
+        return text_of(net.dw_group_why(handle, ffi.NULL))
+
+    def _blamed(self, handle: Any) -> int:
+        rank = ffi.new("int *")
+        net.dw_group_why(handle, rank)
+        return int(rank[0])
 
     def _check(self, status: int, refused: str = "", blame: bool = True) -> None:
         """refused: the sentence for ARGUMENT, if the C function keeps none. blame: whether the call
@@ -476,7 +484,7 @@ class Group(Shared):
             self._fail(status, refused, blame)
 
     def _fail(self, status: int, refused: str, blame: bool) -> NoReturn:
-        rank = net.dw_group_failed_rank(self._handle) if blame else -1
+        rank = self._blamed(self._handle) if blame else -1
         if rank >= 0:
             sentence = self._text(self._handle)
             if f"rank {rank} " not in f"{sentence} ".replace(":", " ").replace(",", " "):

@@ -59,7 +59,7 @@ class Storage(Lent):
         try:
             size = ffi.sizeof("dw_storage_counters")
             struct = ffi.new("dw_storage_counters *", {"struct_size": size})
-            check(pools.dw_storage_get_counters(self._handle, struct))
+            check(pools.dw_storage_count(self._handle, struct))
             return StorageCounters(*[getattr(struct, name) for name in StorageCounters._fields])
         finally:
             self._busy.release()

@@ -36,7 +36,7 @@ class Threads(Lent):
     @property
     def n(self) -> int:
         """The number of threads that share the work of a call, including the calling thread."""
-        return pools.dw_threads_count(self._handle) if self._open else 0
+        return pools.dw_threads_size(self._handle) if self._open else 0
 
 
 def pool_of(threads: Union[int, Threads]) -> Optional[Threads]:

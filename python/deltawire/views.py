@@ -279,7 +279,7 @@ class View:
         tensor.device_type, tensor.ndim, tensor.type_lanes = CPU, held.ndim, 1
         tensor.type_code, tensor.type_bits = kind
         tensor.shape, tensor.strides = shape, strides
-        status = core.dw_tensor_from_dlpack_managed(self._view, managed, flags, ffi.NULL, self._why)
+        status = core.dw_tensor_from_dlpack(self._view, managed, flags, ffi.NULL, self._why)
         self._check(status)
 
     def _check(self, status: int) -> None:

@@ -2,6 +2,7 @@
  * device.c - encoding and decoding on a GPU in one call each: enqueue, wait, finish. */
 #include <string.h>
 
+#include "base/cuda_memory.h"
 #include "base/sentence.h"
 #include "native.h"
 
@@ -32,11 +33,10 @@ static dw_status finish_encode(const dw_device_call *call, dw_encoder *encoder,
 dw_status dw_encode_on_device(const dw_device_call *call, dw_encoder *encoder, const dw_key *keys,
                               const dw_tensor *x, size_t *len, dw_why *why)
 {
-    dw_encode_ticket *ticket;
-    dw_status status =
-        dw_encode_async(encoder, keys, x, call->room, call->cap, call->stream, &ticket);
+    dw_encode_item item = {encoder, keys, x, call->room, call->cap, NULL};
+    dw_status status = dw_encode_async(&item, 1, call->stream);
     if (status < 0) return say(why, status, dw_encoder_why(encoder));
-    return finish_encode(call, encoder, ticket, len, why);
+    return finish_encode(call, encoder, item.ticket, len, why);
 }
 
 dw_status dw_resync_on_device(const dw_device_call *call, dw_encoder *encoder, const dw_key *keys,
@@ -53,19 +53,18 @@ dw_status dw_decode_on_device(const dw_device_call *call, dw_decoder *decoder, c
                               size_t len, const dw_tensor *y, void *reply, size_t reply_cap,
                               size_t *reply_len, dw_why *why)
 {
-    dw_decode_ticket *ticket;
     *reply_len = 0;
     if (len > call->cap) return say(why, DW_ERR_NO_ROOM, "the pinned memory is too small");
     memcpy(call->room, frame, len);
-    dw_status status =
-        dw_decode_async(decoder, call->room, len, call->room, len, y, call->stream, &ticket);
+    dw_decode_item item = {decoder, call->room, call->room, len, len, y, NULL};
+    dw_status status = dw_decode_async(&item, 1, call->stream);
     if (status < 0) return say(why, status, dw_decoder_why(decoder));
     status = dw_cuda_stream_wait(call->cuda, call->stream, why);
     if (status < 0) {
-        (void)dw_decode_cancel(ticket);
+        (void)dw_decode_cancel(item.ticket);
         return status;
     }
-    status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
+    status = dw_decode_finish(item.ticket, reply, reply_cap, reply_len);
     if (status == DW_PENDING) return say(why, DW_ERR_IO, lost);
     return say(why, status, dw_decoder_why(decoder));
 }

@@ -117,7 +117,7 @@ dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, d
         const char *name = dw_capsule_name(versioned);
         if (!is_valid(capsule, name)) continue;
         if (versioned) flags |= DW_DLPACK_VERSIONED;
-        return dw_tensor_from_dlpack_managed(view, get_pointer(capsule, name), flags, NULL, why);
+        return dw_tensor_from_dlpack(view, get_pointer(capsule, name), flags, NULL, why);
     }
     *why = (dw_why){.text = "__dlpack__ must return an unused DLPack capsule"};
     return DW_ERR_ARGUMENT;
@@ -135,7 +135,7 @@ dw_status dw_exchange_view(dw_dlpack_view *view, const dw_dl_exchange *exchange,
         *why = (dw_why){.text = "the framework refused to export this tensor"};
         return DW_ERR_ARGUMENT;
     }
-    return dw_tensor_from_dlpack_managed(view, &managed, flags, NULL, why);
+    return dw_tensor_from_dlpack(view, &managed, flags, NULL, why);
 }
 
 int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes)
@@ -148,5 +148,5 @@ int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes)
 
 uint64_t dw_clock_ns(void *context)
 {
-    return dw_config_now_ns(context);
+    return dw_host_now_ns(context);
 }

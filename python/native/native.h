@@ -52,7 +52,7 @@ DW_API const char *dw_capsule_name(int versioned);
 DW_API void dw_capsule_functions(void *is_valid, void *get_pointer);
 DW_API void dw_capsule_end(void *capsule);
 
-/* Calls dw_tensor_from_dlpack_managed for the tensor in a capsule of either name. The capsule goes
+/* Calls dw_tensor_from_dlpack for the tensor in a capsule of either name. The capsule goes
  * on owning the tensor. The caller must hold the interpreter lock (GIL). Errors: those of that
  * function, and ARGUMENT if this is no such capsule, or somebody has taken its tensor. */
 DW_API dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, dw_why *why);

@@ -37,12 +37,6 @@ DW_INLINE int dw_is_finite(float value)
     return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
 }
 
-/* Processors differ in the bits of the NaN that they make, so all NaN become the same. */
-DW_INLINE float dw_same_nan(float value)
-{
-    return (dw_bits_of(value) & 0x7fffffffu) > DW_F32_INFINITY ? dw_float_of(DW_F32_NAN) : value;
-}
-
 DW_INLINE float dw_bf16_widen(uint16_t half)
 {
     return dw_float_of((uint32_t)half << 16);

@@ -78,23 +78,6 @@ dw_tier dw_codec_tier(dw_codec codec)
     return (dw_tier)0;
 }
 
-dw_tier dw_config_tier(const dw_config *config)
-{
-    dw_config all;
-    if (!config || dw_config_take(&all, config, NULL) != DW_OK ||
-        dw_config_check(&all, NULL) != DW_OK)
-        return (dw_tier)0;
-    for (int i = 0; i < DW_OPTIONS; i++) {
-        const dw_option *option = &dw_options[i];
-        dw_config without = all;
-        if (dw_option_is_stable(option) || !dw_option_applies(option, &all)) continue;
-        dw_option_set(option, &without, 0);
-        if (dw_option_value(option, &all) != dw_option_value(option, &without))
-            return DW_TIER_COMPARISON;
-    }
-    return dw_codec_tier(all.codec);
-}
-
 static dw_dtype dtype_of_key(uint32_t key, dw_dtype x)
 {
     switch (key) {

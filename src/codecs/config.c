@@ -16,19 +16,12 @@ enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
  * power_of_ten may compute. */
 enum { THOUSANDTHS = 3, MOST_DECIMALS = 18 };
 
-dw_status dw_config_init(dw_config *config, size_t struct_size)
-{
-    if (!config || struct_size < FIRST_CONFIG_BYTES) return DW_ERR_ARGUMENT;
-    memset(config, 0, struct_size);
-    config->struct_size = struct_size;
-    return DW_OK;
-}
-
 dw_status dw_config_take(dw_config *taken, const dw_config *given, dw_why *why)
 {
     if (given->struct_size < FIRST_CONFIG_BYTES)
-        return dw_say(why, DW_ERR_CONFIG,
-                      "the config's struct_size is not set: begin with dw_config_init");
+        return dw_say(
+            why, DW_ERR_CONFIG,
+            "the config's struct_size is not set: write {.struct_size = sizeof(dw_config)}");
     if (dw_take_asked(taken, sizeof *taken, given, "dw_config", why)) return DW_ERR_CONFIG;
     if (!taken->codec) taken->codec = DW_CODEC_DELTA;
     uint32_t digest = dw_profile_digest(taken->profile);
@@ -239,6 +232,16 @@ static const dw_option *find_option(const dw_config *config, const char *name, s
     return found;
 }
 
+/* Parses the value of an option, which begins with the option's prefix. */
+static bool parse_value(const dw_option *option, const char *text, size_t len, uint64_t *value)
+{
+    const dw_word *word = option->words ? dw_word_find(option->words, text, len) : NULL;
+    size_t skipped = strlen(dw_option_prefix(option));
+    if (!option->words) return parse_number(text + skipped, len - skipped, option, value);
+    if (word) *value = word->value;
+    return word != NULL;
+}
+
 /* Parses one "name=value", or a value without a name. */
 static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len,
                               const char *where[DW_OPTIONS], dw_why *why)
@@ -254,11 +257,8 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     if (where[found - dw_options])
         return complain_at(why, text, at, len, "this option is given twice:", "each option once");
     where[found - dw_options] = at;
-    const dw_word *word = found->words ? dw_word_find(found->words, value, value_len) : NULL;
-    size_t skipped = strlen(dw_option_prefix(found));
-    uint64_t number = word ? word->value : 0;
-    if (found->words ? !word
-                     : !parse_number(value + skipped, value_len - skipped, found, &number)) {
+    uint64_t number;
+    if (!parse_value(found, value, value_len, &number)) {
         list_values(found, known, sizeof known);
         return complain_at(why, text, value, value_len, "bad value", known);
     }
@@ -421,14 +421,51 @@ static bool option_is_valid(const dw_option *option, uint64_t value)
                          : value >= option->least && value <= option->most;
 }
 
+/* Makes all rows of a name unset, so that error=abs:0.1 can follow error=0.1. */
+static void unset(dw_config *config, const char *name)
+{
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        if (strcmp(o->name, name) != 0) continue;
+        if (o->number == DW_PROFILE_OPTION) config->profile = NULL;
+        dw_option_set(o, config, 0);
+    }
+}
+
+dw_status dw_config_set(dw_config *config, const char *name, const char *value, dw_why *why)
+{
+    char known[160];
+    dw_config set;
+    uint64_t number = 0;
+    if (why) *why = (dw_why){.offset = -1};
+    if (!config || !name) return DW_ERR_ARGUMENT;
+    dw_status status = dw_config_take(&set, config, why);
+    if (status) return status;
+    const dw_option *option = find_option(&set, name, strlen(name), value ? value : "");
+    if (!option) {
+        list_options(&set, known, sizeof known);
+        return dw_say(why, DW_ERR_CONFIG, "unknown option '%.40s'; allowed: %s", name, known);
+    }
+    if (value && !parse_value(option, value, strlen(value), &number)) {
+        list_values(option, known, sizeof known);
+        return dw_say(why, DW_ERR_CONFIG, "bad value '%.40s' of %s; allowed: %s", value, name,
+                      known);
+    }
+    unset(&set, name);
+    dw_option_set(option, &set, number);
+    status = dw_config_check(&set, why);
+    if (status) return status;
+    size_t size = config->struct_size < sizeof set ? config->struct_size : sizeof set;
+    set.struct_size = config->struct_size;
+    memcpy(config, &set, size);
+    return DW_OK;
+}
+
 dw_status dw_config_check(const dw_config *config, dw_why *why)
 {
     char known[160];
     if (!dw_word_of(dw_codec_words, config->codec))
         return dw_say(why, DW_ERR_CONFIG, "the config's codec is not a dw_codec");
-    if (!config->allocator.allocate != !config->allocator.release)
-        return dw_say(why, DW_ERR_CONFIG,
-                      "the config's allocator has only one of its two functions: set both or none");
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
         uint64_t value = dw_option_get(o, config);

@@ -81,11 +81,6 @@ bool dw_tensor_meets(const dw_tensor *tensor, const void *from, uint64_t bytes)
     return start && start < other + bytes && other < start + reach(tensor);
 }
 
-bool dw_tensors_meet(const dw_tensor *a, const dw_tensor *b)
-{
-    return dw_tensor_meets(a, b->data, reach(b));
-}
-
 void *dw_tensor_sample(const dw_tensor *tensor, uint32_t n)
 {
     return (unsigned char *)tensor->data +

@@ -21,8 +21,6 @@ bool dw_tensor_overlaps(const dw_tensor *tensor);
 /* True where the stretch of memory from the first to the last element of a checked view contains
  * any of these bytes. False for a view without data. */
 bool dw_tensor_meets(const dw_tensor *tensor, const void *from, uint64_t bytes);
-/* The same for two checked views. */
-bool dw_tensors_meet(const dw_tensor *a, const dw_tensor *b);
 
 /* The first element of a sample. */
 void *dw_tensor_sample(const dw_tensor *tensor, uint32_t n);

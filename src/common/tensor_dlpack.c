@@ -109,12 +109,6 @@ static dw_status make_view(dw_dlpack_view *view, const dl_tensor *from, bool row
     return DW_OK;
 }
 
-dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *given, void *stream)
-{
-    const char *why;
-    return view && given ? make_view(view, given, false, stream, &why) : DW_ERR_ARGUMENT;
-}
-
 static dw_status open_managed(dw_dlpack_view *view, const void *managed, unsigned flags,
                               void *stream, const char **why)
 {
@@ -134,8 +128,8 @@ static dw_status open_managed(dw_dlpack_view *view, const void *managed, unsigne
     return make_view(view, from, (flags & DW_DLPACK_ROWS_ARE_SAMPLES) != 0, stream, why);
 }
 
-dw_status dw_tensor_from_dlpack_managed(dw_dlpack_view *view, const void *managed, unsigned flags,
-                                        void *stream, dw_why *why)
+dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *managed, unsigned flags,
+                                void *stream, dw_why *why)
 {
     const char *sentence;
     dw_status status = open_managed(view, managed, flags, stream, &sentence);

@@ -7,40 +7,15 @@
 #include "common/tensor.h"
 #include "ends/saving.h"
 
-static dw_status make(dw_decoder **decoder, const dw_config *config, const dw_end_device *device,
-                      dw_why *why)
+dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config, const dw_host *host,
+                            dw_why *why)
 {
     dw_end *made;
     if (decoder) *decoder = NULL;
-    dw_status status = dw_end_make(decoder ? &made : NULL, sizeof **decoder, config, device, why);
+    dw_status status = dw_end_make(decoder ? &made : NULL, sizeof **decoder, config, host, why);
     if (status) return status;
     *decoder = (dw_decoder *)made;
     return DW_OK;
-}
-
-dw_status dw_decoder_create_why(dw_decoder **decoder, const dw_config *config, dw_why *why)
-{
-    return make(decoder, config, NULL, why);
-}
-
-dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config)
-{
-    return make(decoder, config, NULL, NULL);
-}
-
-dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why *why)
-{
-    dw_config config;
-    if (decoder) *decoder = NULL;
-    dw_status status = dw_config_parse(&config, text, why);
-    return status ? status : make(decoder, &config, NULL, why);
-}
-
-dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    dw_end_device device = {cuda, place};
-    return make(decoder, config, &device, why);
 }
 
 void dw_decoder_use(dw_decoder *decoder, const struct dw_kernels *kernels)
@@ -74,9 +49,9 @@ dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev
     return decoder ? dw_end_peek((dw_end *)&decoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
-dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters)
+dw_status dw_decoder_count(const dw_decoder *decoder, dw_counters *counters)
 {
-    return decoder ? dw_end_counters(&decoder->end, counters) : DW_ERR_ARGUMENT;
+    return decoder ? dw_end_count(&decoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_decoder_why(const dw_decoder *decoder)
@@ -130,18 +105,12 @@ static dw_saver saver_of(dw_decoder *decoder)
     return (dw_saver){.end = &decoder->end, .side = DW_SIDE_DECODER, .sequence = NULL};
 }
 
-dw_status dw_decoder_export(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len)
+dw_status dw_decoder_export(dw_decoder *decoder, const dw_key *key, dw_saved_visit *visit,
+                            void *context)
 {
     if (!decoder) return DW_ERR_ARGUMENT;
     dw_saver saver = saver_of(decoder);
-    return dw_save(&saver, key, room, cap, len);
-}
-
-dw_status dw_decoder_export_all(dw_decoder *decoder, dw_saved_visit *visit, void *context)
-{
-    if (!decoder) return DW_ERR_ARGUMENT;
-    dw_saver saver = saver_of(decoder);
-    return dw_save_all(&saver, visit, context);
+    return dw_save(&saver, key, visit, context);
 }
 
 dw_status dw_decoder_import(dw_decoder *decoder, const void *saved, size_t len)

@@ -104,9 +104,9 @@ static dw_status take_options(dw_decoder *decoder, const dw_decode_options *give
     return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, why.text);
 }
 
-dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
-                         const dw_decode_options *given, void *reply, size_t reply_cap,
-                         size_t *reply_len)
+dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                    const dw_decode_options *given, void *reply, size_t reply_cap,
+                    size_t *reply_len)
 {
     dw_decode_options options;
     if (reply_len) *reply_len = 0;
@@ -134,12 +134,6 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
     dw_decode_ticket_give(t);
     decoder->end.counters.busy_ns += dw_end_now(&decoder->end) - started;
     return status;
-}
-
-dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
-                    void *reply, size_t reply_cap, size_t *reply_len)
-{
-    return dw_decode_with(decoder, frame, len, y, NULL, reply, reply_cap, reply_len);
 }
 
 /* ---- Tickets --------------------------------------------------------------------------------- */
@@ -222,7 +216,7 @@ static dw_status submit_items(dw_decode_item *items, size_t count, void *stream)
     return status;
 }
 
-dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream)
+dw_status dw_decode_async(dw_decode_item *items, size_t count, void *stream)
 {
     size_t booked = 0;
     dw_status status = DW_OK;
@@ -237,17 +231,6 @@ dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
     if (!status) status = submit_items(items, count, stream);
     if (status) drop_items(items, booked);
-    return status;
-}
-
-dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len, const void *frame,
-                          size_t len, const dw_tensor *y, void *stream, dw_decode_ticket **ticket)
-{
-    dw_decode_item item = {decoder, head, frame, head_len, len, y, NULL};
-    if (!decoder) return DW_ERR_ARGUMENT;
-    if (!ticket) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = dw_decode_many_async(&item, 1, stream);
-    if (!status) *ticket = item.ticket;
     return status;
 }
 

@@ -18,42 +18,17 @@ static void begin_rate(dw_encoder *encoder)
     dw_cpu_leave_exact(mode);
 }
 
-static dw_status make(dw_encoder **encoder, const dw_config *config, const dw_end_device *device,
-                      dw_why *why)
+dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config, const dw_host *host,
+                            dw_why *why)
 {
     dw_end *made;
     if (encoder) *encoder = NULL;
-    dw_status status = dw_end_make(encoder ? &made : NULL, sizeof **encoder, config, device, why);
+    dw_status status = dw_end_make(encoder ? &made : NULL, sizeof **encoder, config, host, why);
     if (status) return status;
     made->incarnation = made->config.incarnation ? made->config.incarnation : dw_mem_random();
     *encoder = (dw_encoder *)made;
     begin_rate(*encoder);
     return DW_OK;
-}
-
-dw_status dw_encoder_create_why(dw_encoder **encoder, const dw_config *config, dw_why *why)
-{
-    return make(encoder, config, NULL, why);
-}
-
-dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config)
-{
-    return make(encoder, config, NULL, NULL);
-}
-
-dw_status dw_encoder_create_text(dw_encoder **encoder, const char *text, dw_why *why)
-{
-    dw_config config;
-    if (encoder) *encoder = NULL;
-    dw_status status = dw_config_parse(&config, text, why);
-    return status ? status : make(encoder, &config, NULL, why);
-}
-
-dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    dw_end_device device = {cuda, place};
-    return make(encoder, config, &device, why);
 }
 
 void dw_encoder_use(dw_encoder *encoder, const struct dw_kernels *kernels)
@@ -126,9 +101,9 @@ dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev
     return encoder ? dw_end_peek((dw_end *)&encoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
-dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters)
+dw_status dw_encoder_count(const dw_encoder *encoder, dw_counters *counters)
 {
-    return encoder ? dw_end_counters(&encoder->end, counters) : DW_ERR_ARGUMENT;
+    return encoder ? dw_end_count(&encoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_encoder_why(const dw_encoder *encoder)
@@ -145,18 +120,12 @@ static dw_saver saver_of(dw_encoder *encoder)
                       .rate = &encoder->rate};
 }
 
-dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len)
+dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
+                            void *context)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
     dw_saver saver = saver_of(encoder);
-    return dw_save(&saver, key, room, cap, len);
-}
-
-dw_status dw_encoder_export_all(dw_encoder *encoder, dw_saved_visit *visit, void *context)
-{
-    if (!encoder) return DW_ERR_ARGUMENT;
-    dw_saver saver = saver_of(encoder);
-    return dw_save_all(&saver, visit, context);
+    return dw_save(&saver, key, visit, context);
 }
 
 dw_status dw_encoder_import(dw_encoder *encoder, const void *saved, size_t len)

@@ -110,8 +110,8 @@ static dw_status take_options(dw_encoder *encoder, const dw_encode_options *give
     return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, why.text);
 }
 
-dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
-                         const dw_encode_options *given, void *frame, size_t cap, size_t *len)
+dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
+                    const dw_encode_options *given, void *frame, size_t cap, size_t *len)
 {
     dw_encode_options options;
     if (!encoder) return DW_ERR_ARGUMENT;
@@ -147,12 +147,6 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     dw_ticket_give(t);
     if (!status) encoder->end.counters.busy_ns += dw_end_now(&encoder->end) - started;
     return status;
-}
-
-dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
-                    size_t cap, size_t *len)
-{
-    return dw_encode_with(encoder, keys, x, NULL, frame, cap, len);
 }
 
 /* Returns the shape of the keys' prev as a tensor without data. */
@@ -291,7 +285,7 @@ static dw_status submit_items(dw_encode_item *items, size_t count, void *stream)
     return status;
 }
 
-dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream)
+dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stream)
 {
     size_t booked = 0;
     dw_status status = DW_OK;
@@ -306,17 +300,6 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
     if (!status) status = submit_items(items, count, stream);
     if (status) drop_items(items, booked);
-    return status;
-}
-
-dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
-                          size_t cap, void *stream, dw_encode_ticket **ticket)
-{
-    dw_encode_item item = {encoder, keys, x, frame, cap, NULL};
-    if (!encoder) return DW_ERR_ARGUMENT;
-    if (!ticket) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = dw_encode_many_async(&item, 1, stream);
-    if (!status) *ticket = item.ticket;
     return status;
 }
 

@@ -54,7 +54,7 @@ void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool acc
     }
 }
 
-dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len)
+dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, size_t reply_len)
 {
     dw_reply_info info;
     const char *why;

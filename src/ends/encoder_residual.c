@@ -87,10 +87,13 @@ static dw_status decode(const returned *g, const void *frame, size_t len)
             (dw_options[i].codecs & dw_codec_bit(config.codec)))
             dw_option_set(&dw_options[i], &config, 0);
     config.feedback = (dw_feedback)0;
-    dw_status status = dw_decoder_create_why(&decoder, &config, &encoder->end.why);
+    dw_host host = encoder->end.host;
+    host.cuda = NULL; /* the frame lies in main memory */
+    host.place = (dw_cuda_place)0;
+    dw_status status = dw_decoder_create(&decoder, &config, &host, &encoder->end.why);
     if (status) return status;
     dw_tensor y = dw_tensor_3d(g->y, DW_F32, g->info.n, g->info.t, g->info.c);
-    status = dw_decode(decoder, frame, len, &y, NULL, 0, NULL);
+    status = dw_decode(decoder, frame, len, &y, NULL, NULL, 0, NULL);
     if (status) (void)dw_encoder_fail(encoder, status, dw_decoder_why(decoder));
     dw_decoder_destroy(decoder);
     return status;
@@ -300,14 +303,10 @@ static dw_status return_frame(dw_encoder *encoder, const void *frame, size_t len
     return status;
 }
 
-dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len)
-{
-    return encoder ? return_frame(encoder, frame, len, NULL) : DW_ERR_ARGUMENT;
-}
-
-dw_status dw_encoder_undo(dw_encoder *encoder, const void *frame, size_t len, const dw_tensor *x)
+dw_status dw_encoder_give_back(dw_encoder *encoder, const void *frame, size_t len,
+                               const dw_tensor *x)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
-    dw_status status = dw_encoder_check_tensor(encoder, x);
+    dw_status status = x ? dw_encoder_check_tensor(encoder, x) : DW_OK;
     return status ? status : return_frame(encoder, frame, len, x);
 }

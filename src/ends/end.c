@@ -21,11 +21,11 @@ dw_status dw_end_fail_paging(dw_end *end, dw_status status)
     return status == DW_ERR_IO ? status : dw_end_fail(end, status, NULL);
 }
 
-static dw_status make_engine(dw_end *end, const dw_params *params, const dw_end_device *device,
-                             dw_why *why)
+static dw_status make_engine(dw_end *end, const dw_params *params, dw_why *why)
 {
-    if (!device) return dw_engine_cpu(&end->engine, &end->config, NULL) ? DW_OK : DW_ERR_NO_MEMORY;
-    dw_status status = dw_engine_cuda(&end->engine, &end->config, device->cuda, device->place, why);
+    const dw_host *host = &end->host;
+    if (!host->cuda) return dw_engine_cpu(&end->engine, host, NULL) ? DW_OK : DW_ERR_NO_MEMORY;
+    dw_status status = dw_engine_cuda(&end->engine, &end->config, host, why);
     if (status) return status;
     status = dw_params_on_device(params, why);
     if (status) {
@@ -98,21 +98,34 @@ dw_status dw_end_learn(dw_end *end, const dw_profile *profile, dw_config *with)
     return add_profile(end, profile, &with->profile);
 }
 
-static dw_status check_backing(const dw_backing *backing, const dw_end_device *device, dw_why *why)
+static dw_status take_host(dw_host *taken, const dw_host *given, dw_why *why)
 {
-    if (!backing->write || !backing->read || !backing->release)
-        return dw_say(why, DW_ERR_CONFIG,
-                      "config.backing has no function to write, read or release a copy");
-    if (!device) return DW_OK;
-    return dw_say(why, DW_ERR_UNSUPPORTED,
-                  "copies of prev on a device cannot be moved to config.backing: leave it out "
-                  "(state=), or use an encoder on the CPU");
+    dw_status status = given ? dw_take_asked(taken, sizeof *taken, given, "dw_host", why) : DW_OK;
+    if (status) return status;
+    const dw_backing *backing = taken->backing;
+    if (!taken->allocator.allocate != !taken->allocator.release)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "the host's allocator has only one of its two functions: set both or none");
+    if (backing && (!backing->write || !backing->read || !backing->release))
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "host.backing has no function to write, read or release a copy");
+    if (backing && taken->cuda)
+        return dw_say(why, DW_ERR_UNSUPPORTED,
+                      "copies of prev on a device cannot be moved to host.backing: leave it out "
+                      "(state=), or use an encoder on the CPU");
+    if (taken->place && !taken->cuda)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "place is set but cuda is NULL; set cuda, or leave place at 0 for tensors in "
+                      "main memory");
+    if (taken->cuda && !taken->place) taken->place = DW_CUDA_DEVICE;
+    return DW_OK;
 }
 
 static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
-                      const dw_end_device *device, dw_why *why)
+                      const dw_host *given_host, dw_why *why)
 {
     dw_config config;
+    dw_host host = {.struct_size = sizeof host};
     dw_params params;
     dw_status status = dw_config_take(&config, given, why);
     if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
@@ -120,17 +133,18 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
         status = dw_say(why, DW_ERR_CONFIG,
                         "the option profile names a profile, but the config has none: set "
                         "its field `profile` (profile.h), or, in Python, give profile=");
-    if (!status && config.backing) status = check_backing(config.backing, device, why);
+    if (!status) status = take_host(&host, given_host, why);
     if (status) return status;
-    dw_allocator allocator = dw_mem_allocator(&config.allocator);
+    dw_allocator allocator = dw_mem_allocator(&host.allocator);
     dw_end *end = dw_mem_allocate(&allocator, bytes);
     if (!end) return DW_ERR_NO_MEMORY;
     memset(end, 0, bytes);
     end->config = config;
+    end->host = host;
     end->allocator = allocator;
     dw_predictor_init(&end->predictor, &allocator, config.quota_bytes);
-    if (config.backing) dw_predictor_page(&end->predictor, config.backing, &end->why);
-    status = make_engine(end, &params, device, why);
+    if (host.backing) dw_predictor_page(&end->predictor, host.backing, &end->why);
+    status = make_engine(end, &params, why);
     if (status) {
         dw_predictor_release(&end->predictor);
         dw_mem_release(&allocator, end, bytes);
@@ -140,13 +154,13 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     return DW_OK;
 }
 
-dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config,
-                      const dw_end_device *device, dw_why *why)
+dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config, const dw_host *host,
+                      dw_why *why)
 {
     if (why) *why = (dw_why){.offset = -1};
     dw_status status = DW_ERR_ARGUMENT;
     if (made) *made = NULL;
-    if (made && config) status = make(made, bytes, config, device, why);
+    if (made && config) status = make(made, bytes, config, host, why);
     if (status && why && why->text[0] == 0)
         snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
     return status;
@@ -163,7 +177,7 @@ void dw_end_destroy(dw_end *end, size_t bytes)
 
 uint64_t dw_end_now(const dw_end *end)
 {
-    return end->config.now_ns ? end->config.now_ns(end->config.now_context) : 0;
+    return end->host.now_ns ? end->host.now_ns(end->host.now_context) : 0;
 }
 
 bool dw_end_enlarge(dw_end *end, void *array, uint64_t *cap, uint64_t need, size_t element)
@@ -232,7 +246,7 @@ dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
     return DW_OK;
 }
 
-dw_status dw_end_counters(const dw_end *end, dw_counters *counters)
+dw_status dw_end_count(const dw_end *end, dw_counters *counters)
 {
     if (!counters) return DW_ERR_ARGUMENT;
     dw_counters found = end->counters;

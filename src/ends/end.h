@@ -20,7 +20,8 @@ typedef struct dw_end {
     dw_config config;
     dw_profile *learnt[DW_PROFILES_KEPT];
     uint32_t n_learnt;
-    dw_allocator allocator;
+    dw_host host;
+    dw_allocator allocator; /* of the host, or malloc and free */
     dw_engine engine;
     dw_predictor predictor;
     dw_plan_cache plans;
@@ -31,18 +32,11 @@ typedef struct dw_end {
     dw_why why;
 } dw_end;
 
-/* The device that an end computes on. */
-typedef struct dw_end_device {
-    dw_cuda *cuda;
-    dw_cuda_place place;
-} dw_end_device;
-
-/* make: allocates an object of `bytes` bytes that begins with a dw_end; the rest is zero. device
- * NULL: it computes on the CPU. why may be NULL. Errors: those of dw_encoder_create_why and
- * dw_encoder_create_cuda, with *made NULL; ARGUMENT where made or config is NULL. destroy: frees
- * the object, whose tickets must have ended. */
-dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config,
-                      const dw_end_device *device, dw_why *why);
+/* make: allocates an object of `bytes` bytes that begins with a dw_end; the rest is zero. host and
+ * why may be NULL. Errors: those of dw_encoder_create, with *made NULL; ARGUMENT where made or
+ * config is NULL. destroy: frees the object, whose tickets must have ended. */
+dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config, const dw_host *host,
+                      dw_why *why);
 void dw_end_destroy(dw_end *end, size_t bytes);
 
 /* Returns the status, and stores the sentence that dw_encoder_why and dw_decoder_why return.
@@ -52,7 +46,7 @@ dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence);
 /* The same for errors of paging.h: for IO there is a sentence already. */
 dw_status dw_end_fail_paging(dw_end *end, dw_status status);
 
-/* The time of the config's clock; 0 where it has none. */
+/* The time of the host's clock; 0 where it has none. */
 uint64_t dw_end_now(const dw_end *end);
 
 /* learn: copies a profile, where the end does not know it yet, in place of the one that was learnt
@@ -89,6 +83,6 @@ extern const char dw_end_busy[];
  * back from the backing store, which changes nothing that can be asked for. */
 dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev);
 dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n);
-dw_status dw_end_counters(const dw_end *end, dw_counters *counters);
+dw_status dw_end_count(const dw_end *end, dw_counters *counters);
 
 #endif

@@ -55,7 +55,9 @@ static bool says_whole(const dw_counters *c, const dw_config *config, dw_tensor_
                        dw_why *why)
 {
     double part = c->x_square > 0 ? sqrt(c->error_square / c->x_square) : 0;
-    if (kind != DW_ACTIVATIONS || config->feedback || part <= MOST_OF_ACTIVATIONS) return false;
+    if (kind != DW_ACTIVATIONS || config->feedback > DW_FEEDBACK_NONE ||
+        part <= MOST_OF_ACTIVATIONS)
+        return false;
     snprintf(why->text, sizeof why->text,
              "the error is %.2f of the norm of what is sent of activations, and more than %.2f "
              "harms a model: %s",

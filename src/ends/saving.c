@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "codecs/options.h"
 
 static dw_saved describe(const dw_saver *saver, const dw_held *held)
 {
@@ -68,25 +69,6 @@ static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *
     dw_status status = engine->copy(engine->context, slot, values, bytes, &saver->end->why);
     dw_mem_release(&saver->end->allocator, values, bytes);
     return status;
-}
-
-dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len)
-{
-    if (!len) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_predictor *predictor = &saver->end->predictor;
-    dw_held *held = dw_predictor_find(predictor, key);
-    if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
-    dw_status status = held && room ? dw_predictor_page_in(predictor, held, &held->now) : DW_OK;
-    if (status) return dw_end_fail_paging(saver->end, status);
-    if (!held || !dw_copy_is_held(&held->now))
-        return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "the key is not held");
-    dw_saved saved = describe(saver, held);
-    *len = (size_t)dw_saved_bytes(&saved);
-    if (!room) return DW_OK;
-    if (*len > cap)
-        return dw_end_fail(saver->end, DW_ERR_NO_ROOM,
-                           "the saved state does not fit: call with room NULL to learn its length");
-    return write_saved(saver, &saved, room);
 }
 
 static bool any_is_busy(const dw_predictor *predictor)
@@ -151,40 +133,59 @@ static dw_status restore_stream(const dw_saver *saver, const dw_saved *saved)
 {
     if (saved->more && saver->rate->step > 0) {
         double step = get_number(saved->prev), debt = get_number((const uint8_t *)saved->prev + 8);
-        if (!(step >= 0.01 && step <= 1e6 && debt >= -1e3 && debt <= 1e3))
-            return dw_end_fail(saver->end, DW_ERR_FORMAT,
-                               "the saved state cannot be read: its rate is not one");
+        double most = (double)dw_option_step_most(&saver->end->config) / 1000;
+        if (!(step >= 0.01 && step <= most && debt >= -1e3 && debt <= 1e3))
+            return dw_end_fail(
+                saver->end, DW_ERR_FORMAT,
+                "the saved state cannot be read: its rate needs a step that this config has not");
         *saver->rate = (dw_rate){.step = step, .debt = debt};
     }
     return DW_OK;
 }
 
-/* ---- All of an end --------------------------------------------------------------------------- */
+/* ---- Visits ---------------------------------------------------------------------------------- */
+
+/* Memory for the state of one key after the other. */
+typedef struct saving_room {
+    void *bytes;
+    uint64_t cap;
+} saving_room;
+
+/* Visits a key. *is_held: whether there was anything to visit. */
+static dw_status save_one(const dw_saver *saver, dw_held *held, saving_room *room,
+                          dw_saved_visit *visit, void *context, bool *is_held)
+{
+    dw_status status = dw_predictor_page_in(&saver->end->predictor, held, &held->now);
+    if (status) return dw_end_fail_paging(saver->end, status);
+    *is_held = held->now.data != NULL;
+    if (!*is_held) return DW_OK;
+    dw_saved saved = describe(saver, held);
+    uint64_t bytes = dw_saved_bytes(&saved);
+    if (!dw_mem_grow(&saver->end->allocator, &room->bytes, &room->cap, bytes, 1))
+        return dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
+    status = write_saved(saver, &saved, room->bytes);
+    return status ? status : visit(context, held->key, room->bytes, (size_t)bytes);
+}
 
 /* Visits keys in the order of the hash table, so the visitor must not change what is held. */
-dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
+dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visit, void *context)
 {
     dw_predictor *predictor = &saver->end->predictor;
-    void *room = NULL;
-    uint64_t cap = 0;
+    dw_held *only = key ? dw_predictor_find(predictor, *key) : NULL;
+    saving_room room = {NULL, 0};
+    bool is_held = false;
     dw_status status = DW_OK;
     if (!visit) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (any_is_busy(predictor)) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
-    for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
-        dw_held *held = predictor->table[i];
-        if (!held) continue;
-        status = dw_predictor_page_in(predictor, held, &held->now);
-        if (status) status = dw_end_fail_paging(saver->end, status);
-        if (status || !held->now.data) continue;
-        dw_saved saved = describe(saver, held);
-        uint64_t bytes = dw_saved_bytes(&saved);
-        if (!dw_mem_grow(&saver->end->allocator, &room, &cap, bytes, 1))
-            status = dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
-        if (!status) status = write_saved(saver, &saved, room);
-        if (!status) status = visit(context, held->key, room, (size_t)bytes);
-    }
-    dw_mem_release(&saver->end->allocator, room, cap);
-    return !status && has_stream(saver) ? save_stream(saver, visit, context) : status;
+    if (key ? only && only->busy : any_is_busy(predictor))
+        return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
+    if (only) status = save_one(saver, only, &room, visit, context, &is_held);
+    if (key && !status && !is_held)
+        status = dw_end_fail(saver->end, DW_ERR_ARGUMENT, "the key is not held");
+    for (uint64_t i = 0; !key && i < predictor->table_cap && !status; i++)
+        if (predictor->table[i])
+            status = save_one(saver, predictor->table[i], &room, visit, context, &is_held);
+    dw_mem_release(&saver->end->allocator, room.bytes, room.cap);
+    return !status && !key && has_stream(saver) ? save_stream(saver, visit, context) : status;
 }
 
 /* An end that has seen no frame takes over the saved incarnation. One that has state of another

@@ -16,8 +16,7 @@ typedef struct dw_saver {
     dw_rate *rate;      /* NULL for a decoder */
 } dw_saver;
 
-dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len);
-dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context);
+dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visit, void *context);
 dw_status dw_restore(const dw_saver *saver, const void *saved, size_t len);
 
 #endif

@@ -87,13 +87,13 @@ typedef struct dw_engine {
     void (*release)(void *context);
 } dw_engine;
 
-/* Makes the CPU's engine. kernels NULL: the best ones that this CPU can run. config: that of the
- * encoder or decoder; its parallel_for and allocator are used. false: no memory. */
-bool dw_engine_cpu(dw_engine *engine, const dw_config *config, const struct dw_kernels *kernels);
+/* Makes the CPU's engine. kernels NULL: the best ones that this CPU can run. Of the host,
+ * parallel_for and allocator are used. false: no memory. */
+bool dw_engine_cpu(dw_engine *engine, const dw_host *host, const struct dw_kernels *kernels);
 
-/* Makes the engine of a CUDA device; defined in cuda/. Errors: ARGUMENT, NO_MEMORY. */
-dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
-                         dw_cuda_place place, dw_why *why);
+/* Makes the engine of the host's CUDA device; defined in cuda/. Errors: ARGUMENT, NO_MEMORY. */
+dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, const dw_host *host,
+                         dw_why *why);
 
 /* The kernels of a CPU engine, NULL for a device; and a setter (NULL: the best ones). */
 const struct dw_kernels *dw_engine_kernels(const dw_engine *engine);

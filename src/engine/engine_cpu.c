@@ -11,7 +11,7 @@
 
 /* There is only one launch, because every launch is done when submit returns. */
 struct dw_launch {
-    dw_config config;
+    dw_host host;
     dw_allocator allocator;
     const dw_kernels *kernels;
     dw_work work;
@@ -118,7 +118,7 @@ static void measure_all(cpu *c, uint32_t n)
     bool any = false;
     for (uint32_t i = 0; i < n; i++) any = any || c->jobs.encode[i]->plan->measures;
     if (!any) return;
-    dw_work_run(&c->work, &c->config, measure_chunk, c);
+    dw_work_run(&c->work, &c->host, measure_chunk, c);
     dw_cpu_mode mode = dw_cpu_enter_exact();
     for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = c->jobs.encode[i];
@@ -132,7 +132,7 @@ static void measure_all(cpu *c, uint32_t n)
 static void encode_all(cpu *c, uint32_t n)
 {
     measure_all(c, n);
-    dw_work_run(&c->work, &c->config, encode_chunk, c);
+    dw_work_run(&c->work, &c->host, encode_chunk, c);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = c->jobs.encode[i];
@@ -160,7 +160,7 @@ static void decode_all(cpu *c, uint32_t n)
 {
     bool any_work = false;
     c->is_right = true;
-    dw_work_run(&c->work, &c->config, digest_chunk, c);
+    dw_work_run(&c->work, &c->host, digest_chunk, c);
     for (uint32_t i = 0; i < n; i++) {
         c->results[i] = dw_work_join(&c->work, i);
         any_work = any_work || c->jobs.decode[i]->next || c->jobs.decode[i]->plan->behind;
@@ -168,7 +168,7 @@ static void decode_all(cpu *c, uint32_t n)
             c->is_right = false;
     }
     if (!c->is_right || !any_work || !prepare_all(c, n)) return;
-    dw_work_run(&c->work, &c->config, decode_chunk, c);
+    dw_work_run(&c->work, &c->host, decode_chunk, c);
     for (uint32_t i = 0; i < n; i++) {
         const dw_decode_job *job = c->jobs.decode[i];
         dw_chunk_result joined = dw_work_join(&c->work, i);
@@ -226,11 +226,11 @@ static uint64_t emit(void *context, dw_jobs jobs, uint32_t n)
     uint64_t at_end = 0;
     bool narrows = false;
     c->jobs = jobs;
-    dw_work_run(&c->work, &c->config, emit_chunk, c);
+    dw_work_run(&c->work, &c->host, emit_chunk, c);
     for (uint32_t i = 0; i < n; i++)
         narrows = narrows || (jobs.decode[i]->y && jobs.decode[i]->y_dtype == DW_F16);
     if (!narrows) return 0;
-    dw_work_run(&c->work, &c->config, count_chunk, c);
+    dw_work_run(&c->work, &c->host, count_chunk, c);
     for (uint32_t i = 0; i < n; i++) at_end += dw_work_join(&c->work, i).sums.overflowed;
     return at_end;
 }
@@ -249,13 +249,13 @@ static void release(void *context)
     dw_mem_release(&allocator, c, sizeof *c);
 }
 
-bool dw_engine_cpu(dw_engine *engine, const dw_config *config, const dw_kernels *kernels)
+bool dw_engine_cpu(dw_engine *engine, const dw_host *host, const dw_kernels *kernels)
 {
-    dw_allocator allocator = dw_mem_allocator(&config->allocator);
+    dw_allocator allocator = dw_mem_allocator(&host->allocator);
     cpu *c = dw_mem_allocate(&allocator, sizeof *c);
     if (!c) return false;
     memset(c, 0, sizeof *c);
-    c->config = *config;
+    c->host = *host;
     c->allocator = allocator;
     c->kernels = kernels ? kernels : dw_kernels_choose(~0u);
     *engine = (dw_engine){.name = "cpu",

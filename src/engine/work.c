@@ -55,10 +55,10 @@ uint64_t dw_work_chunks(const dw_work *work, uint32_t entry)
     return work->first[entry + 1] - work->first[entry];
 }
 
-void dw_work_run(const dw_work *work, const dw_config *config, dw_task *task, void *context)
+void dw_work_run(const dw_work *work, const dw_host *host, dw_task *task, void *context)
 {
-    if (config->parallel_for && work->chunks > 1)
-        config->parallel_for(config->parallel_context, (size_t)work->chunks, task, context);
+    if (host->parallel_for && work->chunks > 1)
+        host->parallel_for(host->parallel_context, (size_t)work->chunks, task, context);
     else
         for (size_t i = 0; i < work->chunks; i++) task(context, i);
 }

@@ -7,7 +7,7 @@
  * | results | of each chunk; written by its task, read when all are done | work  |
  *
  * Errors: false where there is no memory, with nothing changed. Arrays are kept from call to call,
- * so that a steady state allocates nothing. Threads: dw_work_run calls the config's parallel_for;
+ * so that a steady state allocates nothing. Threads: dw_work_run calls the host's parallel_for;
  * dw_work_entry may be called from any thread, all others from the thread of the call. */
 #ifndef DW_WORK_H
 #define DW_WORK_H
@@ -35,7 +35,7 @@ uint32_t dw_work_entry(const dw_work *work, uint64_t index, uint64_t *chunk);
 uint64_t dw_work_chunks(const dw_work *work, uint32_t entry);
 
 /* Runs the task once for every chunk. */
-void dw_work_run(const dw_work *work, const dw_config *config, dw_task *task, void *context);
+void dw_work_run(const dw_work *work, const dw_host *host, dw_task *task, void *context);
 
 /* The joined results of an entry's chunks, added in order. */
 dw_chunk_result dw_work_join(const dw_work *work, uint32_t entry);

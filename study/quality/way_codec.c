@@ -35,24 +35,24 @@ static dw_status send(dw_way *way, const dw_bench_visit *visit, float *to, dw_co
     dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, e->T, e->C);
     dw_tensor y = dw_tensor_3d(to, DW_F32, 1, e->T, e->C);
     double begin = dw_now_s();
-    dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, &cost->bytes);
+    dw_status status = dw_encode(e->encoder, &key, &x, NULL, e->frame, e->frame_cap, &cost->bytes);
     double middle = dw_now_s();
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
-    status = dw_decode(e->decoder, e->frame, cost->bytes, &y, e->reply, e->reply_cap, &reply_len);
+    status =
+        dw_decode(e->decoder, e->frame, cost->bytes, &y, NULL, e->reply, e->reply_cap, &reply_len);
     cost->decode_s = dw_now_s() - middle;
     cost->encode_s = middle - begin;
     if (status < 0) return say(why, status, dw_decoder_why(e->decoder));
     if (!reply_len) return DW_OK;
-    status = dw_encoder_feedback(e->encoder, e->reply, reply_len);
+    status = dw_encoder_take_reply(e->encoder, e->reply, reply_len);
     return status < 0 ? say(why, status, dw_encoder_why(e->encoder)) : DW_OK;
 }
 
 static uint64_t outside(const dw_way *way)
 {
     dw_counters counters = {.struct_size = sizeof counters};
-    return dw_encoder_counters(((const ends *)way)->encoder, &counters) < 0
-               ? 0
-               : counters.escaped_values;
+    return dw_encoder_count(((const ends *)way)->encoder, &counters) < 0 ? 0
+                                                                         : counters.escaped_values;
 }
 
 /* Frees the way and all that it has. */
@@ -85,8 +85,8 @@ dw_status dw_way_of_codec(dw_way **way, const dw_bench_record *set, const char *
     e->frame = malloc(e->frame_cap);
     e->reply = malloc(e->reply_cap);
     if (!e->frame || !e->reply) status = say(why, DW_ERR_NO_MEMORY, "");
-    if (status == DW_OK) status = dw_encoder_create_why(&e->encoder, &config, why);
-    if (status == DW_OK) status = dw_decoder_create_why(&e->decoder, &config, why);
+    if (status == DW_OK) status = dw_encoder_create(&e->encoder, &config, NULL, why);
+    if (status == DW_OK) status = dw_decoder_create(&e->decoder, &config, NULL, why);
     if (status < 0)
         part(&e->way);
     else

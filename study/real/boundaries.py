@@ -37,7 +37,7 @@ class Wire:
             self._use(self.fitting.sends(0, x))
         frame = self.encoder.encode(x, ids, stateless=ids is None)
         decoded = self.decoder.decode(frame)
-        self.encoder.feedback(decoded.reply)
+        self.encoder.take_reply(decoded.reply)
         self._bytes += len(frame)
         self._values += x.numel()
         y = torch.from_dlpack(decoded.tensor)

@@ -29,15 +29,16 @@ int main(int argc, char **argv)
     dw_encoder *encoder;
     dw_decoder *decoder;
     if (argc != 2 || dw_config_parse(&config, "delta:bits=3,group=32", NULL) ||
-        dw_encoder_create(&encoder, &config) || dw_decoder_create(&decoder, &config))
+        dw_encoder_create(&encoder, &config, NULL, NULL) ||
+        dw_decoder_create(&decoder, &config, NULL, NULL))
         return 1;
     for (int visit = 0; visit < 2; visit++) {
         for (int i = 0; i < N * T * C; i++) x[i] = sinf((float)i) + 0.1f * (float)visit;
         dw_tensor in = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
         size_t len, reply_len;
-        if (dw_encode(encoder, keys, &in, frame, sizeof frame, &len) ||
-            dw_decode(decoder, frame, len, &out, reply, sizeof reply, &reply_len) ||
-            dw_encoder_feedback(encoder, reply, reply_len) ||
+        if (dw_encode(encoder, keys, &in, NULL, frame, sizeof frame, &len) ||
+            dw_decode(decoder, frame, len, &out, NULL, reply, sizeof reply, &reply_len) ||
+            dw_encoder_take_reply(encoder, reply, reply_len) ||
             write_file(argv[1], names[visit][0], frame, len) ||
             write_file(argv[1], names[visit][1], reply, reply_len))
             return 1;

@@ -129,7 +129,6 @@ static void structs_of_other_lengths_are_accepted(void **state)
     dw_encoder *encoder;
     dw_why why;
     (void)state;
-    assert_int_equal(dw_config_init(&longer.config, sizeof longer), DW_OK);
     assert_int_equal(dw_config_parse_sized(&longer.config, sizeof longer, "direct:bits=3", NULL),
                      DW_OK);
     assert_int_equal(longer.config.struct_size, sizeof longer);
@@ -137,33 +136,14 @@ static void structs_of_other_lengths_are_accepted(void **state)
     assert_int_equal(dw_config_format(&longer.config, text, sizeof text), DW_OK);
     assert_string_equal(text, "direct:bits=3");
     longer.more = 1; /* a field that this version does not know */
-    assert_int_equal(dw_encoder_create_why(&encoder, &longer.config, &why), DW_ERR_CONFIG);
+    assert_int_equal(dw_encoder_create(&encoder, &longer.config, NULL, &why), DW_ERR_CONFIG);
     assert_null(encoder);
     assert_non_null(strstr(why.text, "version"));
     longer.config.struct_size = 0;
-    assert_int_equal(dw_encoder_create_why(&encoder, &longer.config, &why), DW_ERR_CONFIG);
-    assert_non_null(strstr(why.text, "dw_config_init"));
-    assert_int_equal(dw_config_init(&longer.config, 8), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_config_init(NULL, sizeof longer), DW_ERR_ARGUMENT);
-}
-
-/* Creates ends from texts, valid and invalid. */
-static void ends_are_created_from_texts(void **state)
-{
-    dw_encoder *encoder;
-    dw_decoder *decoder;
-    dw_why why;
-    (void)state;
-    assert_int_equal(dw_encoder_create_text(&encoder, "delta:bits=2", &why), DW_OK);
-    assert_int_equal(dw_decoder_create_text(&decoder, "delta:bits=2", &why), DW_OK);
-    dw_encoder_destroy(encoder);
-    dw_decoder_destroy(decoder);
-    assert_int_equal(dw_encoder_create_text(&encoder, "delta:bits=12", &why), DW_ERR_CONFIG);
-    assert_null(encoder);
-    assert_non_null(strstr(why.text, "'12' at character 12"));
-    assert_int_equal(dw_decoder_create_text(&decoder, "dolta", &why), DW_ERR_CONFIG);
-    assert_null(decoder);
-    assert_non_null(strstr(why.text, "delta direct"));
+    assert_int_equal(dw_encoder_create(&encoder, &longer.config, NULL, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "struct_size"));
+    assert_int_equal(dw_config_parse_sized(&longer.config, 8, "raw", NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_config_parse_sized(NULL, sizeof longer, "raw", NULL), DW_ERR_ARGUMENT);
 }
 
 /* Texts with a mistake, and the word and offset that the error names. */
@@ -394,12 +374,12 @@ static void a_struct_out_of_range_is_refused(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(dw_encoder_create(&encoder, &bad[i]), DW_ERR_CONFIG);
-        assert_int_equal(dw_decoder_create(&decoder, &bad[i]), DW_ERR_CONFIG);
+        assert_int_equal(dw_encoder_create(&encoder, &bad[i], NULL, NULL), DW_ERR_CONFIG);
+        assert_int_equal(dw_decoder_create(&decoder, &bad[i], NULL, NULL), DW_ERR_CONFIG);
         assert_int_equal(dw_config_format(&bad[i], text, sizeof text), DW_ERR_CONFIG);
     }
-    assert_int_equal(dw_encoder_create(&encoder, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create(NULL, &bad[0]), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create(&encoder, NULL, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create(NULL, &bad[0], NULL, NULL), DW_ERR_ARGUMENT);
     dw_encoder_destroy(NULL);
     dw_decoder_destroy(NULL);
 }
@@ -420,36 +400,6 @@ static void forms_have_names(void **state)
 }
 
 /* With all options that there can be beside each other, each of them in the longest way. */
-static void configs_for_comparison_are_told_from_stable_ones(void **state)
-{
-    static const struct {
-        const char *text;
-        dw_tier tier;
-    } cases[] = {{"delta:form=step,entropy=rans", DW_TIER_STABLE},
-                 {"direct:bits=4,feedback=ef", DW_TIER_STABLE},
-                 {"direct:transform=none", DW_TIER_STABLE},
-                 {"raw:bf16", DW_TIER_STABLE},
-                 {"mx", DW_TIER_STABLE},
-                 {"delta:skip=0.1", DW_TIER_COMPARISON},
-                 {"direct:transform=hadamard", DW_TIER_COMPARISON},
-                 {"topk", DW_TIER_COMPARISON},
-                 {"randk", DW_TIER_COMPARISON},
-                 {"cocktail", DW_TIER_COMPARISON},
-                 {"chunk", DW_TIER_COMPARISON},
-                 {"lowrank", DW_TIER_COMPARISON},
-                 {"tah", DW_TIER_COMPARISON},
-                 {"blocks", DW_TIER_COMPARISON}};
-    dw_config config;
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(dw_config_parse(&config, cases[i].text, NULL), DW_OK);
-        assert_int_equal(dw_config_tier(&config), cases[i].tier);
-    }
-    config.bits = 99;
-    assert_int_equal(dw_config_tier(&config), 0);
-    assert_int_equal(dw_config_tier(NULL), 0);
-}
-
 static void config_text_bytes_hold_the_longest_text(void **state)
 {
     static const char *const longest =
@@ -499,7 +449,7 @@ static void different_configs_are_a_mismatch(void **state)
         test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
         dw_decoder_destroy(pair.decoder);
         assert_int_equal(dw_config_parse(&other, others[i], NULL), DW_OK);
-        assert_int_equal(dw_decoder_create(&pair.decoder, &other), DW_OK);
+        assert_int_equal(dw_decoder_create(&pair.decoder, &other, NULL, NULL), DW_OK);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
         test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_MISMATCH);
@@ -536,7 +486,7 @@ static void the_option_that_differs_is_named(void **state)
         test_pair pair;
         test_pair_open(&pair, cases[i][0], 1, 1, 64, DW_F32);
         dw_decoder_destroy(pair.decoder);
-        assert_int_equal(dw_decoder_create_text(&pair.decoder, cases[i][1], NULL), DW_OK);
+        pair.decoder = test_decoder(cases[i][1]);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
         test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_MISMATCH);
@@ -562,7 +512,7 @@ static void private_options_are_no_mismatch(void **state)
         test_pair pair;
         test_pair_open(&pair, cases[i][0], 1, 1, 64, DW_F32);
         dw_decoder_destroy(pair.decoder);
-        assert_int_equal(dw_decoder_create_text(&pair.decoder, cases[i][1], NULL), DW_OK);
+        pair.decoder = test_decoder(cases[i][1]);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
         for (int visit = 0; visit < 3; visit++) {
             x[visit] += 1;
@@ -579,13 +529,11 @@ int main(void)
         cmocka_unit_test(config_texts_have_every_option),
         cmocka_unit_test(defaults_are_left_out),
         cmocka_unit_test(structs_of_other_lengths_are_accepted),
-        cmocka_unit_test(ends_are_created_from_texts),
         cmocka_unit_test(errors_give_the_offset_of_the_wrong_word),
         cmocka_unit_test(options_are_listed_once),
         cmocka_unit_test(errors_tell_the_allowed_values),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(forms_have_names),
-        cmocka_unit_test(configs_for_comparison_are_told_from_stable_ones),
         cmocka_unit_test(config_text_bytes_hold_the_longest_text),
         cmocka_unit_test(config_format_refuses_a_short_buffer),
         cmocka_unit_test(different_configs_are_a_mismatch),

@@ -61,7 +61,8 @@ static void compare(const test_pair *pair, const void *x, dw_dtype from, dw_dtyp
     static uint32_t y[ROOM];
     memset(y, 0, sizeof y);
     dw_tensor ty = strided(y, to);
-    assert_int_equal(dw_decode(pair->decoder, pair->frame, pair->len, &ty, NULL, 0, NULL), DW_OK);
+    assert_int_equal(dw_decode(pair->decoder, pair->frame, pair->len, &ty, NULL, NULL, 0, NULL),
+                     DW_OK);
     for (size_t i = 0; i < ROOM; i++) {
         bool is_gap = i % (COLUMNS + GAP) >= COLUMNS;
         uint32_t sent = converted(bits_of(x, from, i), from, form);
@@ -78,8 +79,8 @@ static void compare_added(const test_pair *pair, const void *x, dw_dtype from, d
     for (size_t i = 0; i < ROOM; i++) y[i] = 1;
     dw_tensor ty = strided(y, DW_F32);
     dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 1};
-    assert_int_equal(
-        dw_decode_with(pair->decoder, pair->frame, pair->len, &ty, &options, NULL, 0, NULL), DW_OK);
+    assert_int_equal(dw_decode(pair->decoder, pair->frame, pair->len, &ty, &options, NULL, 0, NULL),
+                     DW_OK);
     for (size_t i = 0; i < ROOM; i++) {
         bool is_gap = i % (COLUMNS + GAP) >= COLUMNS;
         uint32_t sent = converted(bits_of(x, from, i), from, form);

@@ -25,11 +25,11 @@ void model_create(group_model *model, uint32_t ranks, uint32_t piece, uint64_t s
     first.replies = second.replies = DW_REPLIES_NEVER;
     for (uint32_t from = 0; from < ranks; from++) {
         for (uint32_t to = 0; to <= ranks; to++) {
-            check(dw_encoder_create(&model->contribute[from][to], &first));
-            check(dw_decoder_create(&model->add[from][to], &first));
+            check(dw_encoder_create(&model->contribute[from][to], &first, NULL, NULL));
+            check(dw_decoder_create(&model->add[from][to], &first, NULL, NULL));
         }
-        check(dw_encoder_create(&model->share[from], &second));
-        check(dw_decoder_create(&model->take[from], &second));
+        check(dw_encoder_create(&model->share[from], &second, NULL, NULL));
+        check(dw_decoder_create(&model->take[from], &second, NULL, NULL));
     }
 }
 
@@ -57,8 +57,8 @@ static void carry(dw_encoder *encoder, dw_decoder *decoder, dw_key key, const dw
 {
     size_t cap = (size_t)x->n * x->t * x->c * 8 + 65536, len;
     void *frame = malloc(cap);
-    check(dw_encode(encoder, &key, x, frame, cap, &len));
-    check(dw_decode(decoder, frame, len, y, NULL, 0, NULL));
+    check(dw_encode(encoder, &key, x, NULL, frame, cap, &len));
+    check(dw_decode(decoder, frame, len, y, NULL, NULL, 0, NULL));
     free(frame);
 }
 
@@ -108,15 +108,15 @@ static void all_reduce_at_once(group_model *model, const dw_group_job *job, cons
 {
     dw_encoder *encoder;
     dw_decoder *decoder;
-    const char *plain = job->dtype == DW_F16 ? "raw:f16" : "raw:bf16";
+    dw_config plain = {.struct_size = sizeof plain, .codec = DW_CODEC_RAW, .raw = job->dtype};
     sums_of_part(model, job, x, model->ranks, 0, job->n, sums);
     if (job->n == 0) return;
     if (job->dtype == DW_F32) {
         memcpy(y, sums, (size_t)job->n * sizeof *sums);
         return;
     }
-    check(dw_encoder_create_text(&encoder, plain, NULL));
-    check(dw_decoder_create_text(&decoder, plain, NULL));
+    check(dw_encoder_create(&encoder, &plain, NULL, NULL));
+    check(dw_decoder_create(&decoder, &plain, NULL, NULL));
     dw_tensor in = view(sums, DW_F32, job->n), out = view(y, job->dtype, job->n);
     carry(encoder, decoder, (dw_key){0, 0}, &in, &out);
     dw_encoder_destroy(encoder);

@@ -137,7 +137,8 @@ void rig_run_well(rig_deed *deed)
     rig_run(deed);
     for (uint32_t r = 0; r < deed->rig->ranks; r++)
         if (deed->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)deed->status[r], dw_group_why(deed->rig->group[r]));
+            fail_msg("rank %u: %d: %s", r, (int)deed->status[r],
+                     dw_group_why(deed->rig->group[r], NULL));
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */

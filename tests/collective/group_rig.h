@@ -50,6 +50,14 @@ typedef struct rig_deed {
 void rig_run(rig_deed *deed);
 void rig_run_well(rig_deed *deed);
 
+/* The rank that is to blame; -1: the group works. */
+static inline int rig_failed_rank(dw_group *group)
+{
+    int rank;
+    (void)dw_group_why(group, &rank);
+    return rank;
+}
+
 /* An allocator that counts its calls and the bytes that are allocated now, and refuses the call
  * with this number; -1: none. wrong_sizes: how many blocks were given back with another size. */
 extern atomic_long rig_calls, rig_refused_call, rig_live_bytes, rig_wrong_sizes;

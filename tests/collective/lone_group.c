@@ -14,6 +14,7 @@ void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t r
     dw_exchange *exchange = &group->exchange;
     dw_settings *settings = &exchange->settings;
     settings->allocator = dw_mem_allocator(NULL);
+    settings->host.struct_size = sizeof settings->host;
     settings->ranks = ranks;
     settings->rank = rank;
     settings->hops = 2;
@@ -21,6 +22,9 @@ void lone_group_open(dw_group *group, dw_peer *peers, uint32_t ranks, uint32_t r
     settings->thresholds = dw_group_all_thresholds;
     assert_int_equal(dw_config_parse(&settings->codec, codec, NULL), DW_OK);
     settings->result = settings->codec;
+    dw_facts facts = {.struct_size = sizeof facts};
+    assert_int_equal(dw_config_facts(&settings->result, &facts), DW_OK);
+    settings->has_fixed_results = facts.has_fixed_size;
     for (int i = 0; i < 2; i++)
         assert_int_equal(dw_config_parse(&settings->rounding[i], "raw:bf16", NULL), DW_OK);
     exchange->coding.settings = settings;

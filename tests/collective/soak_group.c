@@ -87,8 +87,8 @@ static dw_group_job job_of(const world *w, uint32_t round, uint32_t rank, uint32
 static void come_late(world *w, uint32_t rank)
 {
     int64_t end_ns = now_ns() + (int64_t)w->limit_ms * (LATE + 1) * 1000000;
-    while (dw_group_failed_rank(w->rig.group[rank]) < 0 && now_ns() < end_ns) suite_sleep_ms(2);
-    w->is_unnoticed = dw_group_failed_rank(w->rig.group[rank]) < 0;
+    while (rig_failed_rank(w->rig.group[rank]) < 0 && now_ns() < end_ns) suite_sleep_ms(2);
+    w->is_unnoticed = rig_failed_rank(w->rig.group[rank]) < 0;
 }
 
 /* Does what the fate of the world says to one rank. Returns whether this rank takes part in further
@@ -160,7 +160,8 @@ static void complain(const world *w, const char *what, uint32_t round, uint32_t 
             "seed %llu, %s, %u ranks, %s, fate %d of rank %u: round %u, slot %u, rank %u: "
             "%s: %s\n",
             (unsigned long long)w->seed, w->uri, w->rig.ranks, w->codec, (int)w->fate, w->victim,
-            round, slot, rank, what, w->rig.group[rank] ? dw_group_why(w->rig.group[rank]) : "");
+            round, slot, rank, what,
+            w->rig.group[rank] ? dw_group_why(w->rig.group[rank], NULL) : "");
 }
 
 static int is_untouched(const float *y, uint64_t n)
@@ -253,9 +254,10 @@ static int judge_names(const world *w)
     for (uint32_t r = 0; r < w->rig.ranks; r++) {
         dw_group *group = w->rig.group[r];
         if (!group) continue;
-        int named = dw_group_failed_rank(group);
+        int named = rig_failed_rank(group);
         if (named < 0 && w->error[r] == DW_OK) continue;
-        if (named >= 0 && named < (int)w->rig.ranks && is_due(w, r, named, dw_group_why(group)))
+        if (named >= 0 && named < (int)w->rig.ranks &&
+            is_due(w, r, named, dw_group_why(group, NULL)))
             continue;
         if (named >= 0 && w->error[r] == DW_ERR_TIMEOUT && may_repeat(w)) {
             is_busy = 1;

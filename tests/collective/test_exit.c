@@ -320,7 +320,6 @@ static const dw_tensor tensor = {
 static void open_channel(int end, uint32_t timeout_ms)
 {
     dw_config config;
-    dw_config_init(&config, sizeof config);
     dw_config_parse(&config, "raw:f32", NULL);
     const dw_channel_config both = {.struct_size = sizeof both,
                                     .id = 2,
@@ -396,12 +395,12 @@ static void call_cancel(void)
 static void call_channel_recv(void)
 {
     dw_key key;
-    dw_channel_recv(channels[0], SHORT_MS, &key, &tensor);
+    dw_channel_recv(channels[0], SHORT_MS, &key, &tensor, NULL);
 }
 
 static void call_channel_send(void)
 {
-    dw_channel_send(channels[0], &(dw_key){1, 0}, &tensor);
+    dw_channel_send(channels[0], &(dw_key){1, 0}, &tensor, NULL);
     dw_channel_forget(channels[0], (dw_key){1, 0});
 }
 
@@ -443,7 +442,7 @@ static void call_group_start(void)
     static uint64_t slot = 1;
     job.slot = slot++;
     dw_group_start(groups[0], &job);
-    dw_group_test(groups[0], job.slot);
+    dw_group_wait(groups[0], job.slot, 0);
 }
 
 static dw_status see_nothing(void *context, uint64_t slot, const void *saved, size_t len)
@@ -454,7 +453,7 @@ static dw_status see_nothing(void *context, uint64_t slot, const void *saved, si
 
 static void call_group_state(void)
 {
-    dw_group_export_all(groups[0], see_nothing, NULL);
+    dw_group_export(groups[0], see_nothing, NULL);
     dw_group_forget(groups[0], 9);
     dw_group_import(groups[0], "", 1);
 }
@@ -487,7 +486,7 @@ static const call calls[] = {{"dw_link_recv", call_recv, false, false},
                              {"dw_group_open", call_group_open, false, false},
                              {"dw_group_run", call_group_run, false, true},
                              {"dw_group_start", call_group_start, false, true},
-                             {"dw_group_export_all", call_group_state, false, true},
+                             {"dw_group_export", call_group_state, false, true},
                              {"dw_group_close", call_group_close, false, true}};
 enum { CALLS = sizeof calls / sizeof *calls };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_group_device.c - buffers on a fake device: the same bits as in main memory, streams, and a
  * driver that fails. */
+#include "base/cuda_memory.h"
 #include "device_rig.h"
 
 enum { RANKS = 3 };
@@ -183,21 +184,21 @@ static void bad_jobs_are_refused(void **state)
     fake->capturing = true;
     assert_int_equal(dw_group_start(group, &act.job[1]), DW_ERR_ARGUMENT);
     fake->capturing = false;
-    assert_non_null(strstr(dw_group_why(group), "capturing"));
+    assert_non_null(strstr(dw_group_why(group, NULL), "capturing"));
     act.job[1].cuda = other; /* the first one that was given is the group's */
     assert_int_equal(dw_group_start(group, &act.job[1]), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_group_why(group), "another dw_cuda"));
+    assert_non_null(strstr(dw_group_why(group, NULL), "another dw_cuda"));
     act.job[1].cuda = NULL;
     act.job[1].stream = &act;
     assert_int_equal(dw_group_start(group, &act.job[1]), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_group_why(group), "a stream and no cuda"));
+    assert_non_null(strstr(dw_group_why(group, NULL), "a stream and no cuda"));
     act.job[1].stream = NULL;
     act.job[1].cuda = cuda;
     act.job[1].x = NULL;
     assert_int_equal(dw_group_start(group, &act.job[1]), DW_ERR_ARGUMENT);
     act.job[1].x = act.x[1];
     act.job[1].struct_size = offsetof(dw_group_job, stream); /* a struct without it */
-    assert_int_equal(dw_group_failed_rank(group), -1);
+    assert_int_equal(rig_failed_rank(group), -1);
     operation_run(&act); /* nothing of all this was started */
     assert_true(operation_y_is(&act, 1, act.y[0]));
     operation_drop(&act);
@@ -231,8 +232,8 @@ static void a_failing_driver_is_reported(void **state)
         dw_status status = dw_group_start(rig.group[1], &act.job[1]);
         if (status != DW_OK) {
             assert_true(status == DW_ERR_IO || status == DW_ERR_NO_MEMORY);
-            assert_string_not_equal(dw_group_why(rig.group[1]), "");
-            assert_int_equal(dw_group_failed_rank(rig.group[1]), -1);
+            assert_string_not_equal(dw_group_why(rig.group[1], NULL), "");
+            assert_int_equal(rig_failed_rank(rig.group[1]), -1);
             assert_true(operation_y_is(&act, 1, NULL));
             refused++;
             assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_OK);
@@ -243,14 +244,14 @@ static void a_failing_driver_is_reported(void **state)
         fake->fail_at = -1;
         if (act.status[1] != DW_OK) {
             assert_int_equal(act.status[1], DW_ERR_IO);
-            assert_int_equal(dw_group_failed_rank(rig.group[1]), 1);
-            assert_non_null(strstr(dw_group_why(rig.group[1]), "rank 1 cannot copy"));
+            assert_int_equal(rig_failed_rank(rig.group[1]), 1);
+            assert_non_null(strstr(dw_group_why(rig.group[1], NULL), "rank 1 cannot copy"));
             if (act.status[0] == DW_OK) /* the next call has the error */
                 act.status[0] = dw_group_run(rig.group[0], &act.job[0], PATIENCE_MS);
             else
                 assert_true(operation_y_is(&act, 0, NULL));
             assert_int_equal(act.status[0], DW_ERR_IO);
-            assert_int_equal(dw_group_failed_rank(rig.group[0]), 1);
+            assert_int_equal(rig_failed_rank(rig.group[0]), 1);
             assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_ERR_IO);
             failed++;
         } else {

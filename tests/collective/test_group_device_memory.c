@@ -28,14 +28,14 @@ static void forgotten_slot_frees_its_pinned_memory(void **state)
         assert_int_equal(fake->allocations - allocations, visit == 0 || visit == 6);
         operation_drop(&act);
         assert_int_equal(fake->blocks, 1);
-        dw_group_count(rig.group[1], &counters);
+        dw_group_count(rig.group[1], &counters, NULL, NULL);
         assert_true(counters.state_bytes >= 2 * bytes);
         if (known) assert_int_equal(counters.state_bytes, known);
         known = counters.state_bytes;
         if (visit != 5) continue;
         for (int r = 0; r < 2; r++) assert_int_equal(dw_group_forget(rig.group[r], 0), DW_OK);
         assert_int_equal(fake->blocks, 0);
-        dw_group_count(rig.group[1], &counters);
+        dw_group_count(rig.group[1], &counters, NULL, NULL);
         assert_int_equal(counters.state_bytes, 0);
     }
     rig_close(&rig);
@@ -45,7 +45,7 @@ static void forgotten_slot_frees_its_pinned_memory(void **state)
 static uint64_t state_bytes(const group_rig *rig, uint32_t rank)
 {
     dw_group_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_group_count(rig->group[rank], &counters), DW_OK);
+    assert_int_equal(dw_group_count(rig->group[rank], &counters, NULL, NULL), DW_OK);
     return counters.state_bytes;
 }
 
@@ -117,7 +117,7 @@ static void any_allocation_may_fail(void **state)
         atomic_store(&rig_refused_call, first + n);
         dw_status status = dw_group_start(rig.group[1], &act.job[1]);
         assert_true(status == DW_OK || status == DW_ERR_NO_MEMORY);
-        has_failed_before = status != DW_OK && dw_group_failed_rank(rig.group[1]) != -1;
+        has_failed_before = status != DW_OK && rig_failed_rank(rig.group[1]) != -1;
         if (status != DW_OK && !has_failed_before) {
             refused++;
             assert_int_equal(dw_group_start(rig.group[1], &act.job[1]), DW_OK);

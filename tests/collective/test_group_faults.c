@@ -55,7 +55,8 @@ static void all_is_well(const deed *act)
 {
     for (uint32_t r = 0; r < act->rig->ranks; r++)
         if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(act->rig->group[r]));
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r],
+                     dw_group_why(act->rig->group[r], NULL));
 }
 
 /* Checks that an operation failed on a rank: the status is this one, one of the two ranks is named,
@@ -66,11 +67,12 @@ static void has_failed(const deed *act, uint32_t rank, dw_status status, int nam
     dw_group_job job = act->job[rank];
     if (act->status[rank] != status)
         fail_msg("rank %u: %d, not %d: %s", rank, (int)act->status[rank], (int)status,
-                 dw_group_why(group));
+                 dw_group_why(group, NULL));
     for (int i = 0; i < FLOATS; i++) assert_true(act->y[rank][i] == -5);
-    int named = dw_group_failed_rank(group);
-    if (named != names && named != or_names) fail_msg("names %d: %s", named, dw_group_why(group));
-    assert_string_not_equal(dw_group_why(group), "");
+    int named = rig_failed_rank(group);
+    if (named != names && named != or_names)
+        fail_msg("names %d: %s", named, dw_group_why(group, NULL));
+    assert_string_not_equal(dw_group_why(group, NULL), "");
     job.slot = 999;
     assert_int_equal(dw_group_start(group, &job), status);
     assert_int_equal(dw_group_wait(group, 999, PATIENCE_MS), status);
@@ -157,9 +159,9 @@ static void ranks_that_disagree_get_an_error(void **state)
         for (uint32_t r = 0; r < 3; r++) {
             /* The rank that first sees a difference names the other rank; its sentence has both. */
             if (act.status[r] == DW_OK) continue;
-            has_failed(&act, r, DW_ERR_MISMATCH, dw_group_failed_rank(rig.group[r]), 0);
-            assert_in_range(dw_group_failed_rank(rig.group[r]), 0, 2);
-            assert_non_null(strstr(dw_group_why(rig.group[r]), "rank 1"));
+            has_failed(&act, r, DW_ERR_MISMATCH, rig_failed_rank(rig.group[r]), 0);
+            assert_in_range(rig_failed_rank(rig.group[r]), 0, 2);
+            assert_non_null(strstr(dw_group_why(rig.group[r], NULL), "rank 1"));
             failed++;
         }
         /* Of two roots none has finished, though rank 2 may have what one of them sent. */
@@ -175,11 +177,11 @@ static void slot_in_use_is_refused(void **state)
     group_rig rig;
     rig_start(&rig, loop, 2, "raw:f32");
     prepare(&act, &rig, DW_ALL_REDUCE, 100);
-    assert_int_equal(dw_group_test(rig.group[0], 3), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_group_wait(rig.group[0], 3, 0), DW_ERR_ARGUMENT);
     assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_OK);
     assert_int_equal(dw_group_start(rig.group[0], &act.job[0]), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_group_why(rig.group[0]), "slot 3"));
-    assert_int_equal(dw_group_test(rig.group[0], 3), DW_PENDING);
+    assert_non_null(strstr(dw_group_why(rig.group[0], NULL), "slot 3"));
+    assert_int_equal(dw_group_wait(rig.group[0], 3, 0), DW_PENDING);
     assert_int_equal(dw_group_wait(rig.group[0], 3, 5), DW_PENDING);
     assert_int_equal(dw_group_forget(rig.group[0], 3), DW_ERR_ARGUMENT);
     /* The other rank comes, and all is well. */
@@ -208,8 +210,8 @@ static void bad_jobs_are_refused(void **state)
         if (what == 5) job->n = (UINT64_C(1) << 40) + 1, expected = DW_ERR_LIMIT;
         if (what == 6) job->operation = DW_BROADCAST, job->root = 2;
         assert_int_equal(dw_group_start(rig.group[0], job), expected);
-        assert_string_not_equal(dw_group_why(rig.group[0]), "");
-        assert_int_equal(dw_group_failed_rank(rig.group[0]), -1);
+        assert_string_not_equal(dw_group_why(rig.group[0], NULL), "");
+        assert_int_equal(rig_failed_rank(rig.group[0]), -1);
     }
     assert_int_equal(dw_group_start(NULL, &act.job[0]), DW_ERR_ARGUMENT);
     assert_int_equal(dw_group_start(rig.group[0], NULL), DW_ERR_ARGUMENT);
@@ -263,7 +265,7 @@ static void a_rank_may_leave_when_it_has_finished(void **state)
     /* What needs this rank fails at once. */
     run_one(&act, 1);
     assert_int_equal(act.status[1], DW_ERR_PEER);
-    assert_int_equal(dw_group_failed_rank(rig.group[1]), 2);
+    assert_int_equal(rig_failed_rank(rig.group[1]), 2);
     rig_close(&rig);
 }
 
@@ -287,8 +289,7 @@ static void late_rank_is_named_at_all_ranks(void **state)
             prepare(&act, &rig, DW_ALL_REDUCE, u == 0 ? 100 : FLOATS);
             act.skips[1] = 1;
             run_all(&act);
-            is_named = (dw_group_failed_rank(rig.group[0]) == 1 &&
-                        dw_group_failed_rank(rig.group[2]) == 1) ||
+            is_named = (rig_failed_rank(rig.group[0]) == 1 && rig_failed_rank(rig.group[2]) == 1) ||
                        limit > SUITE_LONGEST_LIMIT_MS;
             if (is_named) {
                 has_failed(&act, 0, DW_ERR_TIMEOUT, 1, 1);
@@ -320,7 +321,7 @@ static void group_error_is_repeated_over_a_lossy_link(void **state)
         run_all(&act);
         has_failed(&act, 0, DW_ERR_TIMEOUT, 1, 1);
         /* Rank 1 learns of it without an operation of its own. */
-        for (int i = 0; i < 10000 && dw_group_failed_rank(rig.group[1]) < 0; i++) suite_sleep_ms(2);
+        for (int i = 0; i < 10000 && rig_failed_rank(rig.group[1]) < 0; i++) suite_sleep_ms(2);
         act.status[1] = dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS);
         has_failed(&act, 1, DW_ERR_TIMEOUT, 1, 1);
         /* Half of the goodbyes would be lost, too, and closing would wait for them. */
@@ -392,7 +393,7 @@ static void nan_poisons_only_its_group_of_channels(void **state)
                 if (!poisoned) assert_true(fabsf(act.y[r][i] - sum) < 2);
             }
             dw_group_counters counters = {.struct_size = sizeof counters};
-            assert_int_equal(dw_group_count(rig.group[r], &counters), DW_OK);
+            assert_int_equal(dw_group_count(rig.group[r], &counters, NULL, NULL), DW_OK);
             assert_int_equal(counters.poisoned, 2);
             assert_memory_equal(act.y[r], act.y[0], sizeof act.y[0]);
         }

@@ -53,7 +53,8 @@ static void run(deed *act, unsigned visit)
     rig_each(act->rig, run_one, act);
     for (uint32_t r = 0; r < act->rig->ranks; r++)
         if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(act->rig->group[r]));
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r],
+                     dw_group_why(act->rig->group[r], NULL));
 }
 
 /* ---- What residuals are for ------------------------------------------------------------------ */
@@ -145,7 +146,7 @@ static dw_status keep(void *context, uint64_t slot, const void *saved, size_t le
 static void export(const group_rig *rig, uint32_t rank, records *all)
 {
     all->n = 0;
-    assert_int_equal(dw_group_export_all(rig->group[rank], keep, all), DW_OK);
+    assert_int_equal(dw_group_export(rig->group[rank], keep, all), DW_OK);
     assert_true(all->n > 0);
 }
 
@@ -226,7 +227,7 @@ static void remove_trap(trap *t)
 static uint64_t results_of(const group_rig *rig, int rank)
 {
     dw_counters first = {.struct_size = sizeof first}, second = first;
-    assert_int_equal(dw_group_codecs(rig->group[rank], &first, &second), DW_OK);
+    assert_int_equal(dw_group_count(rig->group[rank], NULL, &first, &second), DW_OK);
     return second.frames;
 }
 
@@ -299,7 +300,7 @@ static void wait_for_contributions(const group_rig *rig, int rank, uint64_t fram
 {
     dw_counters first = {.struct_size = sizeof first}, second = first;
     for (int i = 0; i < 10000 && first.frames < frames; i++) {
-        assert_int_equal(dw_group_codecs(rig->group[rank], &first, &second), DW_OK);
+        assert_int_equal(dw_group_count(rig->group[rank], NULL, &first, &second), DW_OK);
         suite_sleep_ms(2);
     }
     assert_int_equal(first.frames, frames);

@@ -168,8 +168,8 @@ static void waits_no_longer_for(const char *uri, int wrong)
     atomic_store(&other.is_told_to_stop, 1);
     pthread_join(thread, NULL);
     if (status != DW_ERR_TIMEOUT || atomic_load(&other.has_given_up))
-        fail_msg("%s, %d: %d: %s", uri, wrong, (int)status, dw_group_why(rig.group[0]));
-    assert_int_equal(dw_group_failed_rank(rig.group[0]), 1);
+        fail_msg("%s, %d: %d: %s", uri, wrong, (int)status, dw_group_why(rig.group[0], NULL));
+    assert_int_equal(rig_failed_rank(rig.group[0]), 1);
     dw_link_cancel(rig.links[0][1]); /* nobody acknowledges the goodbye */
     rig_close(&rig);
 }
@@ -200,11 +200,12 @@ static void *send_all_and_take_nothing(void *context)
     size_t len = 0;
     join(me);
     dw_config_parse(&config, "raw:f32,replies=never", NULL);
-    dw_encoder_create(&encoder, &config);
+    dw_encoder_create(&encoder, &config, NULL, NULL);
     for (uint32_t i = 0; i < (operation == DW_BROADCAST ? 1 : PIECES / 2); i++) {
         dw_tensor x = dw_flat_view(zeros, DW_F32, PIECE);
         dw_key key = {.slice = i};
-        if (operation != DW_BROADCAST) dw_encode(encoder, &key, &x, frame, sizeof frame, &len);
+        if (operation != DW_BROADCAST)
+            dw_encode(encoder, &key, &x, NULL, frame, sizeof frame, &len);
         dw_message head = {.operation = (uint8_t)operation, .dtype = DW_F32, .n = LONG, .piece = i};
         head.flags = gathers ? DW_MESSAGE_HOP2 : 0;
         head.part = gathers;
@@ -239,9 +240,9 @@ static void a_rank_that_takes_nothing_is_late(void **state)
             .struct_size = sizeof job, .operation = operations[i], .n = LONG, .x = x, .y = y};
         dw_status status = dw_group_run(rig.group[0], &job, 80 * LIMIT_MS);
         pthread_join(thread, NULL);
-        if (status != DW_ERR_TIMEOUT || !strstr(dw_group_why(rig.group[0]), "taken nothing"))
-            fail_msg("%d: %d: %s", i, (int)status, dw_group_why(rig.group[0]));
-        assert_int_equal(dw_group_failed_rank(rig.group[0]), 1);
+        if (status != DW_ERR_TIMEOUT || !strstr(dw_group_why(rig.group[0], NULL), "taken nothing"))
+            fail_msg("%d: %d: %s", i, (int)status, dw_group_why(rig.group[0], NULL));
+        assert_int_equal(rig_failed_rank(rig.group[0]), 1);
         dw_link_cancel(pair->link[SUITE_LISTENER]);
         rig_close(&rig);
     }
@@ -495,11 +496,11 @@ static void broadcast(member *me, float value, int lie)
         .operation = DW_BROADCAST, .dtype = DW_F32, .rank = 2, .n = FLOATS, .part = 2};
     for (int i = 0; i < FLOATS; i++) x[i] = value;
     assert_int_equal(dw_config_parse(&config, "raw:f32,replies=never", NULL), DW_OK);
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &config, NULL, NULL), DW_OK);
     for (uint32_t i = 0; i < FLOATS / 2048; i++) {
         dw_tensor piece = dw_flat_view(x + 2048 * i, DW_F32, 2048);
         dw_key key = {.slice = i};
-        assert_int_equal(dw_encode(encoder, &key, &piece, frame, sizeof frame, &len), DW_OK);
+        assert_int_equal(dw_encode(encoder, &key, &piece, NULL, frame, sizeof frame, &len), DW_OK);
         head.flags = DW_MESSAGE_HOP2;
         head.piece = i;
         say_numbered(me, head, frame, len);
@@ -542,13 +543,13 @@ static void tell_lies(lied_to *act, int lie)
         if (may_end_well && act->status[r] == DW_OK) continue;
         if (act->status[r] != (is_well ? DW_OK : expected))
             fail_msg("lie %d, rank %d: %d: %s", lie, r, (int)act->status[r],
-                     rig.group[r] ? dw_group_why(rig.group[r]) : rig.why[r].text);
+                     rig.group[r] ? dw_group_why(rig.group[r], NULL) : rig.why[r].text);
         for (int i = 0; i < FLOATS; i++) assert_true((act->y[r][i] != 0) == is_well);
         if (lie == TWO_RESULTS) {
-            assert_non_null(strstr(dw_group_why(rig.group[r]), "have different results"));
-            assert_in_range(dw_group_failed_rank(rig.group[r]), 0, 1);
+            assert_non_null(strstr(dw_group_why(rig.group[r], NULL), "have different results"));
+            assert_in_range(rig_failed_rank(rig.group[r]), 0, 1);
         }
-        if (lie >= TWO_DIGESTS) assert_int_equal(dw_group_failed_rank(rig.group[r]), 2);
+        if (lie >= TWO_DIGESTS) assert_int_equal(rig_failed_rank(rig.group[r]), 2);
     }
     rig.ranks = 3;
     rig_close(&rig);

@@ -29,7 +29,8 @@ static void set_up(bench *b, uint32_t rank)
     group->exchange.coding.scratch_bytes = dw_frame_bound(&group->exchange.settings.codec, &piece);
     assert_int_equal(dw_coding_open(&group->exchange.coding), DW_OK);
     for (uint32_t r = 0; r < RANKS; r++)
-        assert_int_equal(dw_encoder_create(&b->encoder[r], &group->exchange.settings.codec), DW_OK);
+        assert_int_equal(
+            dw_encoder_create(&b->encoder[r], &group->exchange.settings.codec, NULL, NULL), DW_OK);
     for (int i = 0; i < N; i++) b->x[i] = (float)(i % 61 - 30) * 0.125f;
     for (int i = 0; i < N; i++) b->before[i] = b->y[i] = (float)i;
     dw_group_job job = {.operation = DW_ALL_REDUCE, .dtype = DW_F32, .n = N, .x = b->x, .y = b->y};
@@ -63,7 +64,7 @@ static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uin
         values[i] = b->x[part * PART + piece * PIECE + (uint32_t)i] + (float)(hop - 1);
     dw_tensor x = dw_tensor_3d(values, DW_F32, 1, 1, PIECE);
     dw_key key = {.sample = b->slot.number, .slice = piece};
-    assert_int_equal(dw_encode(b->encoder[from], &key, &x, frame, sizeof frame, &len), DW_OK);
+    assert_int_equal(dw_encode(b->encoder[from], &key, &x, NULL, frame, sizeof frame, &len), DW_OK);
     dw_received *received = dw_received_take(&b->group.exchange.pool, DW_MESSAGE_BYTES + len);
     assert_non_null(received);
     memcpy(dw_received_room(received) + DW_MESSAGE_BYTES, frame, len);

@@ -40,10 +40,10 @@ static int live_as_process(uint32_t rank, char uris[][64], uint32_t victim, int 
         for (int k = 0; k < FLOATS; k++)
             if (y[k] != (status == DW_OK ? 3 * x[k] : -5)) return 3;
         if (status == DW_OK) continue;
-        int named = dw_group_failed_rank(group);
+        int named = rig_failed_rank(group);
         if (named != (int)victim || i < dies - 1)
             fprintf(stderr, "rank %u: round %d: names %d: %s\n", rank, i, named,
-                    dw_group_why(group));
+                    dw_group_why(group, NULL));
         dw_group_close(group);
         return named == (int)victim && i >= dies - 1 ? 0 : 4;
     }
@@ -103,7 +103,7 @@ static void a_forked_child_must_not_use_a_group(void **state)
     if (child == 0) {
         int refused = dw_group_start(group, &all.job[0]) == DW_ERR_ARGUMENT &&
                       dw_group_wait(group, 3, -1) == DW_ERR_ARGUMENT &&
-                      strstr(dw_group_why(group), "fork") != NULL;
+                      strstr(dw_group_why(group, NULL), "fork") != NULL;
         dw_group_close(group);
         _exit(refused ? 0 : 1);
     }

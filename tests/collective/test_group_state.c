@@ -43,13 +43,13 @@ static void run(deed *act, group_rig *rig, uint64_t slot, uint64_t n, int visit)
     rig_each(rig, run_one, act);
     for (uint32_t r = 0; r < rig->ranks; r++)
         if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(rig->group[r]));
+            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(rig->group[r], NULL));
 }
 
 static dw_counters contributed(const group_rig *rig, int rank)
 {
     dw_counters first = {.struct_size = sizeof first}, second = first;
-    assert_int_equal(dw_group_codecs(rig->group[rank], &first, &second), DW_OK);
+    assert_int_equal(dw_group_count(rig->group[rank], NULL, &first, &second), DW_OK);
     return first;
 }
 
@@ -96,10 +96,10 @@ static void continues_bit_for_bit(const char *codec, uint32_t hops)
         }
     }
     for (int r = 0; r < 3; r++) {
-        assert_int_equal(dw_group_export_all(rig.group[r], keep, &all[r]), DW_OK);
+        assert_int_equal(dw_group_export(rig.group[r], keep, &all[r]), DW_OK);
         assert_true(all[r].n > (hops == 1 ? 4 : 10)); /* in one hop there are no results */
         int left = 3;
-        assert_int_equal(dw_group_export_all(rig.group[r], stop, &left), DW_ERR_IO);
+        assert_int_equal(dw_group_export(rig.group[r], stop, &left), DW_ERR_IO);
     }
     rig_close_groups(&rig);
     rig_open(&rig);
@@ -159,11 +159,11 @@ static void forget_slot_1(uint32_t hops)
         run(&act, &rig, 2, FLOATS, visit);
     }
     dw_group_counters before = {.struct_size = sizeof before}, after = before;
-    dw_group_count(rig.group[1], &before);
+    dw_group_count(rig.group[1], &before, NULL, NULL);
     uint64_t keys_held = contributed(&rig, 1).keys_held;
     for (int r = 0; r < 3; r++) assert_int_equal(dw_group_forget(rig.group[r], 1), DW_OK);
     assert_int_equal(dw_group_forget(rig.group[0], 77), DW_OK);
-    dw_group_count(rig.group[1], &after);
+    dw_group_count(rig.group[1], &after, NULL, NULL);
     assert_true(after.state_bytes < before.state_bytes);
     dw_counters codec = contributed(&rig, 1);
     assert_int_equal(codec.keys_held, keys_held / 2);
@@ -255,8 +255,8 @@ static void early_messages_are_limited(void **state)
                         .x = act.x[0],
                         .y = act.y[0]};
     assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_ERR_LIMIT);
-    assert_int_equal(dw_group_failed_rank(rig.group[0]), 0);
-    assert_non_null(strstr(dw_group_why(rig.group[0]), "max_early_bytes"));
+    assert_int_equal(rig_failed_rank(rig.group[0]), 0);
+    assert_non_null(strstr(dw_group_why(rig.group[0], NULL), "max_early_bytes"));
     rig_close(&rig);
 }
 
@@ -271,7 +271,7 @@ static void group_counters_count(void **state)
     /* The worker shows its counts at the end of a turn. */
     for (int i = 0; i < 1000 && counters.received_bytes == 0; i++) {
         suite_sleep_ms(5);
-        dw_group_count(rig.group[1], &counters);
+        dw_group_count(rig.group[1], &counters, NULL, NULL);
     }
     assert_int_equal(counters.started, 1);
     assert_int_equal(counters.finished, 1);
@@ -284,7 +284,7 @@ static void group_counters_count(void **state)
     assert_true(counters.sent_bytes > 0 && counters.sent_bytes < counters.encoded_bytes * 2);
     assert_int_equal(counters.repeated, 0);
     counters.struct_size = 0;
-    assert_int_equal(dw_group_count(rig.group[1], &counters), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_group_count(rig.group[1], &counters, NULL, NULL), DW_ERR_ARGUMENT);
     rig_close(&rig);
 }
 
@@ -314,10 +314,10 @@ static void parts_of_ranks_begin_at_multiples_of_2048(void **state)
 
 static void use_allocator(group_rig *rig)
 {
-    const dw_allocator counting = rig_allocator();
-    rig->config[1].allocator = counting;
-    rig->codec[1].allocator = counting;
-    rig->result[1].allocator = counting;
+    static dw_host host;
+    host = (dw_host){.struct_size = sizeof host, .allocator = rig_allocator()};
+    rig->config[1].allocator = host.allocator;
+    rig->config[1].host = &host;
 }
 
 /* A rank that cannot open its group gives its link up, as a program that ends would. */

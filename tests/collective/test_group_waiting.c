@@ -63,7 +63,7 @@ static void wait_for_one(void *context, uint32_t rank)
         act->is_wrong[rank] |= dw_group_wait(group, 0, PATIENCE_MS) != DW_OK;
         dw_status status = DW_PENDING;
         for (int ms = 0; ms < PATIENCE_MS && status == DW_PENDING; ms++) {
-            status = dw_group_test(group, 1);
+            status = dw_group_wait(group, 1, 0);
             if (status == DW_PENDING) usleep(1000);
         }
         act->is_wrong[rank] |= status != DW_OK;

@@ -143,10 +143,10 @@ static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_ke
                   ty = dw_tensor_3d(j->y[v], y_dtype, 1, T, C);
         mode_set(mode);
         j->statuses[2 * v] =
-            dw_encode(pair.encoder, &key, &tx, j->frames[v], pair.cap, &j->lens[v]);
+            dw_encode(pair.encoder, &key, &tx, NULL, j->frames[v], pair.cap, &j->lens[v]);
         j->left[2 * v] = mode_get();
         mode_set(mode);
-        j->statuses[2 * v + 1] = dw_decode(pair.decoder, j->frames[v], j->lens[v], &ty,
+        j->statuses[2 * v + 1] = dw_decode(pair.decoder, j->frames[v], j->lens[v], &ty, NULL,
                                            j->replies[v], pair.reply_cap, &j->reply_lens[v]);
         j->left[2 * v + 1] = mode_get();
         mode_set(own);

@@ -34,21 +34,21 @@ static void dlpack_takes_one_to_three_extents(void **state)
     int stream;
     dw_dlpack_view view;
     dl_tensor t = floats(3, shape, strides);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, &stream), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, &stream, NULL), DW_OK);
     assert_ptr_equal(view.tensor.data, memory + 16);
     assert_int_equal(view.tensor.dtype, DW_F32);
     assert_true(view.tensor.n == 2 && view.tensor.t == 3 && view.tensor.c == 5);
     assert_true(view.tensor.stride_n == 40 && view.tensor.stride_t == 8);
     assert_true(view.device_type == 2 && view.device_id == 1 && view.stream == &stream);
     t = floats(3, shape, NULL);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(view.tensor.stride_n == 15 && view.tensor.stride_t == 5);
     t = floats(2, shape + 1, strides + 1);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(view.tensor.n == 1 && view.tensor.t == 3 && view.tensor.c == 5 &&
                 view.tensor.stride_t == 8);
     t = floats(1, shape + 2, NULL);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(view.tensor.n == 1 && view.tensor.t == 1 && view.tensor.c == 5);
 }
 
@@ -65,14 +65,14 @@ static void dlpack_knows_three_dtypes(void **state)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         dl_tensor t = floats(1, shape, NULL);
         t.dtype = types[i].type;
-        assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+        assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
         assert_int_equal(view.tensor.dtype, types[i].dtype);
     }
     view.device_id = 77;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         dl_tensor t = floats(1, shape, NULL);
         t.dtype = others[i];
-        assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_UNSUPPORTED);
+        assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_ERR_UNSUPPORTED);
         assert_int_equal(view.device_id, 77);
     }
 }
@@ -81,7 +81,7 @@ static void expect_refused(const dl_tensor *t, dw_status status, const char *wor
 {
     dw_dlpack_view view;
     dw_why why;
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, t, 0, NULL, &why), status);
+    assert_int_equal(dw_tensor_from_dlpack(&view, t, 0, NULL, &why), status);
     if (!strstr(why.text, word)) fail_msg("\"%s\" does not say %s", why.text, word);
 }
 
@@ -108,10 +108,10 @@ static void dlpack_refuses_other_layouts(void **state)
     t = floats(3, shape, NULL);
     t.byte_offset = 2;
     expect_refused(&t, DW_ERR_ARGUMENT, "multiple of the size");
-    assert_int_equal(dw_tensor_from_dlpack(&view, NULL, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_tensor_from_dlpack(NULL, &t, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, NULL, 0, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(NULL, &t, 0, NULL, NULL), DW_ERR_ARGUMENT);
     t = floats(1, column, apart); /* the stride of an extent of 1 has no meaning */
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
 }
 
 static bool is_view(const dw_dlpack_view *view, uint32_t n, uint32_t t, uint32_t c,
@@ -131,24 +131,24 @@ static void dlpack_joins_the_middle_two_of_four_extents(void **state)
     dw_dlpack_view view;
     dw_why why;
     dl_tensor t = floats(4, shape, NULL);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(is_view(&view, 2, 12, 5, 60, 5));
     t = floats(4, shape, padded);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(is_view(&view, 2, 12, 5, 90, 7));
     t = floats(4, shape, cut); /* an image within a larger one */
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &t, 0, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "middle"));
     t = floats(4, shape, uneven);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_ERR_ARGUMENT);
     t = floats(4, flat, wild); /* the strides of extents of 1 have no meaning */
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(is_view(&view, 2, 4, 5, 90, 7));
     t = floats(4, tall, wide);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_OK);
     assert_true(is_view(&view, 2, 3, 5, 90, 7));
     t = floats(4, huge, NULL);
-    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_LIMIT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_ERR_LIMIT);
 }
 
 static void dlpack_rows_become_tokens_or_samples(void **state)
@@ -157,20 +157,20 @@ static void dlpack_rows_become_tokens_or_samples(void **state)
     dw_dlpack_view view;
     dw_why why = {"?", 0};
     dl_tensor t = floats(2, shape, strides);
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &t, 0, NULL, &why), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, &why), DW_OK);
     assert_true(is_view(&view, 1, 8, 5, 40, 6));
     assert_true(why.text[0] == 0 && why.offset == -1);
-    assert_int_equal(
-        dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL),
+                     DW_OK);
     assert_true(is_view(&view, 8, 1, 5, 6, 5));
     int64_t three[] = {2, 3, 5};
     t = floats(3, three, NULL); /* with three extents the choice changes nothing */
-    assert_int_equal(
-        dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL),
+                     DW_OK);
     assert_true(is_view(&view, 2, 3, 5, 15, 5));
     t = floats(1, three, NULL);
-    assert_int_equal(
-        dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL),
+                     DW_OK);
     assert_true(is_view(&view, 1, 1, 2, 2, 2));
 }
 
@@ -195,29 +195,25 @@ static void versioned_tensors_say_what_may_be_done(void **state)
     dw_why why;
     unsigned reads = DW_DLPACK_VERSIONED, writes = reads | DW_DLPACK_WRITES;
     v.version.major = 2;
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, NULL, &why),
-                     DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &v, reads, NULL, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "version"));
     v.version.major = 1;
     v.flags = READ_ONLY | COPIED;
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, writes, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &v, writes, NULL, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "read-only"));
     assert_int_equal(view.device_id, 77);
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, &stream, &why), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &v, reads, &stream, &why), DW_OK);
     assert_true(is_view(&view, 2, 3, 5, 15, 5));
     assert_true(view.device_type == 2 && view.device_id == 1 && view.stream == &stream);
     v.flags = COPIED;
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, writes, NULL, &why), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &v, writes, NULL, &why), DW_OK);
     dl_tensor plain = floats(3, shape, NULL); /* has no flag for reading or writing */
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &plain, DW_DLPACK_WRITES, NULL, &why),
-                     DW_OK);
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, 8, NULL, &why), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, NULL, reads, NULL, &why),
-                     DW_ERR_ARGUMENT);
-    assert_int_equal(dw_tensor_from_dlpack_managed(NULL, &v, reads, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &plain, DW_DLPACK_WRITES, NULL, &why), DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &v, 8, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(&view, NULL, reads, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack(NULL, &v, reads, NULL, &why), DW_ERR_ARGUMENT);
     v.dl_tensor.dtype.bits = 64;
-    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, NULL, &why),
-                     DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &v, reads, NULL, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "f32"));
 }
 

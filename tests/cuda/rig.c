@@ -54,12 +54,13 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
         r->config.profile_digest = 0;
     }
     r->config.incarnation = 77; /* the same for the device and for the CPU */
-    assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config), DW_OK);
-    assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config), DW_OK);
-    r->config.allocator = test_allocator_hooks(&r->allocator);
-    if (dw_encoder_create_cuda(&r->encoder, &r->config, cuda, place, &why))
+    assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config, NULL, NULL), DW_OK);
+    dw_host host = *RIG_HOST(cuda, place);
+    host.allocator = test_allocator_hooks(&r->allocator);
+    if (dw_encoder_create(&r->encoder, &r->config, &host, &why))
         fail_msg("%s: %s", config, why.text);
-    if (dw_decoder_create_cuda(&r->decoder, &r->config, cuda, place, &why))
+    if (dw_decoder_create(&r->decoder, &r->config, &host, &why))
         fail_msg("%s: %s", config, why.text);
     dw_tensor x = dw_tensor_3d(&nothing, DW_F32, n, t, c);
     r->cap = dw_frame_bound(&r->config, &x);
@@ -112,7 +113,7 @@ dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype dtype, dw_encode
 {
     dw_tensor x = dw_tensor_3d(r->device_x, dtype, r->n, r->t, r->c);
     rig_to_device(r->device_x, r->x, r->tensor_bytes);
-    return dw_encode_async(r->encoder, keys, &x, r->device_frame, r->cap, NULL, ticket);
+    return test_encode_async(r->encoder, keys, &x, r->device_frame, r->cap, NULL, ticket);
 }
 
 void rig_encode_end(rig *r, dw_encode_ticket *ticket)
@@ -131,7 +132,8 @@ void rig_encode(rig *r, const dw_key *keys, dw_dtype dtype)
 {
     dw_encode_ticket *ticket;
     dw_tensor x = dw_tensor_3d(r->x, dtype, r->n, r->t, r->c);
-    assert_int_equal(dw_encode(r->cpu_encoder, keys, &x, r->cpu_frame, r->cap, &r->len), DW_OK);
+    assert_int_equal(dw_encode(r->cpu_encoder, keys, &x, NULL, r->cpu_frame, r->cap, &r->len),
+                     DW_OK);
     dw_status status = rig_encode_start(r, keys, dtype, &ticket);
     if (status) fail_msg("encode: %d %s", status, dw_encoder_why(r->encoder));
     size_t unused;
@@ -160,7 +162,7 @@ dw_status rig_decode_start(rig *r, dw_dtype dtype, dw_decode_ticket **ticket)
     uint64_t head = r->len < r->head_cap ? r->len : r->head_cap;
     memcpy(r->head, r->frame, head);
     rig_to_device(r->device_frame, r->frame, r->len);
-    return dw_decode_async(r->decoder, r->head, head, r->device_frame, r->len, &y, NULL, ticket);
+    return test_decode_async(r->decoder, r->head, head, r->device_frame, r->len, &y, NULL, ticket);
 }
 
 void rig_decode(rig *r, dw_dtype dtype)
@@ -168,7 +170,7 @@ void rig_decode(rig *r, dw_dtype dtype)
     dw_decode_ticket *ticket;
     size_t bytes = (size_t)r->n * r->t * r->c * dw_dtype_bytes(dtype);
     dw_tensor y = dw_tensor_3d(r->cpu_y, dtype, r->n, r->t, r->c);
-    r->status = dw_decode(r->cpu_decoder, r->frame, r->len, &y, r->cpu_reply, r->reply_cap,
+    r->status = dw_decode(r->cpu_decoder, r->frame, r->len, &y, NULL, r->cpu_reply, r->reply_cap,
                           &r->cpu_reply_len);
     dw_status status = rig_decode_start(r, dtype, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
@@ -190,8 +192,8 @@ void rig_decode(rig *r, dw_dtype dtype)
 void rig_feedback(rig *r)
 {
     if (!r->reply_len) return;
-    assert_int_equal(dw_encoder_feedback(r->encoder, r->reply, r->reply_len), DW_OK);
-    assert_int_equal(dw_encoder_feedback(r->cpu_encoder, r->cpu_reply, r->cpu_reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r->encoder, r->reply, r->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r->cpu_encoder, r->cpu_reply, r->cpu_reply_len), DW_OK);
 }
 
 static void same_copy(dw_status a_status, const dw_tensor *a, dw_status b_status,
@@ -221,20 +223,21 @@ void rig_in_step(rig *r, dw_key key)
 
 void rig_give_back(rig *r, const dw_key *keys)
 {
-    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_OK);
-    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, NULL), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len, NULL), DW_OK);
     for (uint32_t i = 0; i < r->n; i++) rig_in_step(r, keys[i]);
-    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, NULL), DW_ERR_ARGUMENT);
 }
 
 void rig_undo(rig *r, const dw_key *keys, dw_dtype x)
 {
     dw_tensor on_device = dw_tensor_3d(r->device_x, x, r->n, r->t, r->c),
               on_host = dw_tensor_3d(r->x, x, r->n, r->t, r->c);
-    assert_int_equal(dw_encoder_undo(r->encoder, r->frame, r->len, &on_device), DW_OK);
-    assert_int_equal(dw_encoder_undo(r->cpu_encoder, r->frame, r->len, &on_host), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, &on_device), DW_OK);
+    assert_int_equal(dw_encoder_give_back(r->cpu_encoder, r->frame, r->len, &on_host), DW_OK);
     for (uint32_t i = 0; i < r->n; i++) rig_in_step(r, keys[i]);
-    assert_int_equal(dw_encoder_undo(r->encoder, r->frame, r->len, &on_device), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, &on_device),
+                     DW_ERR_ARGUMENT);
 }
 
 static void same_counters(dw_counters device, dw_counters cpu)

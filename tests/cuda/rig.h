@@ -6,6 +6,7 @@
 
 #include "deltawire/cuda.h"
 #include "fake_cuda.h"
+#include "support/async.h"
 #include "support/tool.h"
 
 typedef struct rig {
@@ -20,6 +21,9 @@ typedef struct rig {
     size_t cap, room, len, head_len, reply_cap, reply_len, cpu_reply_len, head_cap, tensor_bytes;
     dw_status status; /* of the last decode, which is the same for both decoders */
 } rig;
+
+/* What ends on a device are made with. */
+#define RIG_HOST(on, at) (&(dw_host){.struct_size = sizeof(dw_host), .cuda = (on), .place = (at)})
 
 extern const char *rig_library; /* the path of the fake driver */
 

@@ -258,7 +258,7 @@ static void a_damaged_copy_is_dropped(void **state)
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
     assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r.encoder, r.reply, r.reply_len), DW_OK);
     dw_reply_info reply = {.struct_size = sizeof reply};
     assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
     assert_int_equal(reply.accepted, 0);
@@ -293,9 +293,9 @@ static void options_of_the_cpu_make_no_object(void **state)
         dw_config config;
         dw_why why[2] = {{{0}, 0}, {{0}, 0}};
         assert_int_equal(dw_config_parse(&config, refused[i / 2].text, NULL), DW_OK);
-        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, place, &why[0]),
+        assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(cuda, place), &why[0]),
                          DW_ERR_UNSUPPORTED);
-        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, place, &why[1]),
+        assert_int_equal(dw_decoder_create(&decoder, &config, RIG_HOST(cuda, place), &why[1]),
                          DW_ERR_UNSUPPORTED);
         assert_null(encoder);
         assert_null(decoder);
@@ -324,11 +324,11 @@ static void codecs_without_kernels_are_unsupported(void **state)
         dw_config config;
         dw_why why;
         assert_int_equal(dw_config_parse(&config, refused[i].text, NULL), DW_OK);
-        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why),
+        assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), &why),
                          DW_ERR_UNSUPPORTED);
         assert_null(encoder);
         assert_non_null(strstr(why.text, refused[i].why));
-        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why),
+        assert_int_equal(dw_decoder_create(&decoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), &why),
                          DW_ERR_UNSUPPORTED);
         assert_null(decoder);
         assert_non_null(strstr(why.text, refused[i].why));
@@ -368,21 +368,23 @@ static void a_config_without_kernel_is_unsupported(void **state)
     params.rate = 1;
     assert_int_equal(dw_params_on_device(&params, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "rate"));
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why),
+    assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(cuda, (dw_cuda_place)7), &why),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why),
+    assert_int_equal(dw_encoder_create(&encoder, &config, RIG_HOST(NULL, DW_CUDA_DEVICE), &why),
                      DW_ERR_ARGUMENT);
     rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
     dw_tensor x = dw_tensor_3d(r.x, DW_F32, 1, 2, 64);
     dw_key key = {1, 0};
-    assert_int_equal(dw_encode(r.encoder, &key, &x, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_encode(r.encoder, &key, &x, NULL, r.frame, r.cap, &r.len),
+                     DW_ERR_UNSUPPORTED);
     assert_int_equal(dw_encoder_resync(r.encoder, &key, 1, r.frame, r.cap, &r.len),
                      DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_encoder_resync_async"));
-    assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, 0, NULL), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, NULL, 0, NULL),
+                     DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_decoder_why(r.decoder), "dw_decode_async"));
     dw_encode_ticket *ticket = NULL;
-    assert_int_equal(dw_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket),
+    assert_int_equal(test_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket),
                      DW_ERR_UNSUPPORTED);
     rig_close(&r);
     dw_cuda_close(cuda);
@@ -499,7 +501,7 @@ static void launches_grow_up_to_a_grid(void **state)
     void *far = (void *)((uintptr_t)1 << 50); /* so long a tensor would reach the frame */
     dw_tensor x = {far, DW_F32, 1, 1u << 31, 2048, 0, 2048};
     assert_int_equal(
-        dw_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket),
+        test_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket),
         DW_ERR_LIMIT);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "grid"));
     rig_end(&r);
@@ -559,7 +561,7 @@ static void nothing_is_read_behind_a_short_head(void **state)
         uint8_t *head = malloc(head_len ? head_len : 1);
         memcpy(head, r.frame, head_len);
         assert_int_equal(
-            dw_decode_async(r.decoder, head, head_len, r.device_frame, r.len, &y, NULL, &ticket),
+            test_decode_async(r.decoder, head, head_len, r.device_frame, r.len, &y, NULL, &ticket),
             DW_OK);
         free(head);
         fake_cuda_get()->run();

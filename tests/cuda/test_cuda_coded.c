@@ -142,7 +142,8 @@ static void start(rig *r, const dw_key *keys, dw_encode_ticket **ticket, test_ra
 {
     dw_tensor x = dw_tensor_3d(r->x, DW_F32, r->n, r->t, r->c);
     fill(r, random, DW_F32);
-    assert_int_equal(dw_encode(r->cpu_encoder, keys, &x, r->cpu_frame, r->cap, &r->len), DW_OK);
+    assert_int_equal(dw_encode(r->cpu_encoder, keys, &x, NULL, r->cpu_frame, r->cap, &r->len),
+                     DW_OK);
     if (*ticket) {
         rig_to_device(r->device_x, r->x, r->tensor_bytes);
         assert_int_equal(dw_encode_again(*ticket, keys), DW_OK);
@@ -215,8 +216,8 @@ static void captured_frames_differ_in_length(void **state)
         different += step && r.len != lengths[step - 1];
         memcpy(r.head, r.frame, r.head_len);
         dw_tensor y = dw_tensor_3d(r.cpu_y, DW_F32, r.n, r.t, r.c);
-        assert_int_equal(dw_decode(r.cpu_decoder, r.frame, r.len, &y, r.cpu_reply, r.reply_cap,
-                                   &r.cpu_reply_len),
+        assert_int_equal(dw_decode(r.cpu_decoder, r.frame, r.len, &y, NULL, r.cpu_reply,
+                                   r.reply_cap, &r.cpu_reply_len),
                          DW_OK);
         if (!in) {
             rig_capture(1);
@@ -266,12 +267,13 @@ static void frames_of_one_launch_are_joined_alone(void **state)
             fill(r, &random, DW_F32);
             dw_tensor on_host = dw_tensor_3d(r->x, DW_F32, 3, r->t, r->c);
             assert_int_equal(
-                dw_encode(r->cpu_encoder, keys[i], &on_host, r->cpu_frame, r->cap, &r->len), DW_OK);
+                dw_encode(r->cpu_encoder, keys[i], &on_host, NULL, r->cpu_frame, r->cap, &r->len),
+                DW_OK);
             rig_to_device(r->device_x, r->x, r->tensor_bytes);
             x[i] = dw_tensor_3d(r->device_x, DW_F32, 3, r->t, r->c);
             items[i] = (dw_encode_item){r->encoder, keys[i], &x[i], r->device_frame, r->cap, NULL};
         }
-        assert_int_equal(dw_encode_many_async(items, RIGS, NULL), DW_OK);
+        assert_int_equal(dw_encode_async(items, RIGS, NULL), DW_OK);
         fake_cuda_get()->run();
         for (int i = 0; i < RIGS; i++) {
             rig_encode_end(&rigs[i], items[i].ticket);

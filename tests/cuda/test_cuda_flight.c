@@ -89,13 +89,13 @@ static void a_key_in_flight_is_not_changed(void **state)
         flight_start(&r, &f, &random);
         ticket = f.out;
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(r.encoder, &before);
+        (void)dw_encoder_count(r.encoder, &before);
         assert_int_equal(rig_encode_start(&r, keys, DW_F32, &other), DW_ERR_ARGUMENT);
         assert_non_null(strstr(dw_encoder_why(r.encoder), "still in flight"));
         assert_null(other);
         assert_int_equal(dw_encoder_forget(r.encoder, keys[0]), DW_ERR_ARGUMENT);
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(r.encoder, &after);
+        (void)dw_encoder_count(r.encoder, &after);
         before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
         assert_memory_equal(&before, &after, sizeof before);
         if (step) rig_feedback(&r);
@@ -160,14 +160,14 @@ static void a_cancelled_frame_leaves_no_trace(void **state)
     rig_encode(&r, keys, DW_F32);
     assert_int_equal(dw_encoder_forget(r.encoder, keys[1]), DW_OK);
     dw_counters before = {.struct_size = sizeof before};
-    (void)dw_encoder_counters(r.encoder, &before);
+    (void)dw_encoder_count(r.encoder, &before);
     assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
     assert_int_equal(dw_encode_cancel(out), DW_PENDING);
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_cancel(out), DW_OK);
     assert_int_equal(dw_encode_cancel(out), DW_ERR_ARGUMENT);
     dw_counters after = {.struct_size = sizeof after};
-    (void)dw_encoder_counters(r.encoder, &after);
+    (void)dw_encoder_count(r.encoder, &after);
     before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
     assert_memory_equal(&before, &after, sizeof before);
     size_t len = r.len;
@@ -204,20 +204,20 @@ static dw_status round_trip(rig *r, flight *f)
     size_t head_len, len;
     dw_tensor x = dw_tensor_3d(f->device_x, DW_F32, r->n, r->t, r->c);
     dw_status status =
-        dw_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
+        test_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
     if (status) return status;
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &head_len, &len), DW_OK);
     for (;;) { /* the frame exists now, so it is decoded again until that works */
-        status =
-            dw_decode_async(r->decoder, f->head, head_len, f->device_frame, len, &x, NULL, &f->in);
+        status = test_decode_async(r->decoder, f->head, head_len, f->device_frame, len, &x, NULL,
+                                   &f->in);
         if (!status) break;
         assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
         r->status = status;
     }
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(f->in, r->reply, r->reply_cap, &r->reply_len), DW_OK);
-    assert_int_equal(dw_encoder_feedback(r->encoder, r->reply, r->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r->encoder, r->reply, r->reply_len), DW_OK);
     return DW_OK;
 }
 
@@ -245,11 +245,11 @@ static bool run_failing(long fail_at)
     for (int step = 0; step < 4; step++) {
         f.keys[0].sample = (uint64_t)step / 2;
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(r.encoder, &before);
+        (void)dw_encoder_count(r.encoder, &before);
         dw_status status = round_trip(&r, &f);
         if (status) {
             dw_counters after = {.struct_size = sizeof after};
-            (void)dw_encoder_counters(r.encoder, &after);
+            (void)dw_encoder_count(r.encoder, &after);
             assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
             assert_true(dw_encoder_why(r.encoder)[0] != 0);
             before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
@@ -352,17 +352,16 @@ static void two_incarnations_do_not_mix(void **state)
     config.incarnation = 78;
     dw_encoder_destroy(r.encoder);
     dw_encoder_destroy(r.cpu_encoder);
-    assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_PINNED, NULL),
+    assert_int_equal(dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_PINNED), NULL),
                      DW_OK);
-    config.allocator = (dw_allocator){0};
-    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
     flight_start(&r, &new, &random);
     fake_cuda_get()->run();
     flight_end(&new);
     dw_tensor y = dw_tensor_3d(new.device_x, DW_F32, 2, T, C);
     flight_arrive(&r, &old);
-    assert_int_equal(dw_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
-                                     new.cpu_len, &y, NULL, &new.in),
+    assert_int_equal(test_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
+                                       new.cpu_len, &y, NULL, &new.in),
                      DW_ERR_ARGUMENT);
     assert_non_null(strstr(dw_decoder_why(r.decoder), "another incarnation"));
     fake_cuda_get()->run();
@@ -405,8 +404,9 @@ static void a_refused_frame_keeps_no_old_copy(void **state)
                 dw_encoder_destroy(r.encoder);
                 dw_encoder_destroy(r.cpu_encoder);
                 assert_int_equal(
-                    dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
-                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+                    dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), NULL),
+                    DW_OK);
+                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
             } else if (i == 1) {
                 assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
                 assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
@@ -428,8 +428,8 @@ static void a_refused_frame_keeps_no_old_copy(void **state)
         flight_land(&r, &f[1]);
         dw_tensor y = dw_tensor_3d(f[2].device_x, DW_F32, 2, T, C);
         dw_decode_ticket *twice = NULL;
-        assert_int_equal(dw_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len, f[2].device_frame,
-                                         f[2].cpu_len, &y, NULL, &twice),
+        assert_int_equal(test_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len,
+                                           f[2].device_frame, f[2].cpu_len, &y, NULL, &twice),
                          DW_ERR_ARGUMENT);
         assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len),
                          DW_ERR_CORRUPT);

@@ -91,11 +91,11 @@ static void a_frame_that_needs_other_kernels_is_refused(void **state)
     rig_replay(0);
     flight_end(&f);
     dw_counters before = {.struct_size = sizeof before};
-    (void)dw_encoder_counters(r.encoder, &before);
+    (void)dw_encoder_count(r.encoder, &before);
     assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "other kernels"));
     dw_counters after = {.struct_size = sizeof after};
-    (void)dw_encoder_counters(r.encoder, &after);
+    (void)dw_encoder_count(r.encoder, &after);
     before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
     assert_memory_equal(&before, &after, sizeof before);
     memcpy(f.keys, fresh, sizeof fresh);
@@ -142,7 +142,7 @@ static void memory_is_given_back_while_a_stream_captures(void **state)
     x = dw_tensor_3d(large.device_x, DW_F32, 400, T, C);
     rig_capture(0);
     assert_int_equal(
-        dw_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket),
+        test_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket),
         DW_OK);
     rig_close(&large);
     fake_cuda_get()->capturing = false;

@@ -30,10 +30,10 @@ static void many_encoders_share_one_launch(void **state)
         }
         long launches = fake->launches, copies = fake->copies;
         items[MANY - 1].cap = 10; /* one frame that cannot start prevents all others */
-        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_ERR_NO_ROOM);
+        assert_int_equal(dw_encode_async(items, MANY, NULL), DW_ERR_NO_ROOM);
         for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
         items[MANY - 1].cap = rigs[MANY - 1].cap;
-        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_OK);
+        assert_int_equal(dw_encode_async(items, MANY, NULL), DW_OK);
         assert_int_equal(fake->launches, launches + 1);
         assert_int_equal(fake->copies, copies + 1);
         fake->run();
@@ -45,12 +45,12 @@ static void many_encoders_share_one_launch(void **state)
     /* Two frames of one encoder are possible, but not with the same key in both. If one of them
      * carries a forgotten key, the other one does not announce it. */
     items[1] = items[0];
-    assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(items, 2, NULL), DW_ERR_ARGUMENT);
     items[1].keys = flights[1].keys;
     items[1].frame = flights[1].device_frame;
     assert_int_equal(dw_encoder_forget(rigs[0].encoder, flights[0].keys[1]), DW_OK);
     items[2].encoder = rigs[1].encoder;
-    assert_int_equal(dw_encode_many_async(items, 3, NULL), DW_OK);
+    assert_int_equal(dw_encode_async(items, 3, NULL), DW_OK);
     fake->run();
     size_t head_len, len;
     assert_int_equal(
@@ -104,12 +104,12 @@ static void many_decoders_share_one_launch(void **state)
         items[MANY - 1].decoder = rigs[0].decoder; /* the same keys as in the first item */
         items[MANY - 1].head = flights[0].cpu_frame;
         items[MANY - 1].head_len = items[MANY - 1].len = flights[0].cpu_len;
-        assert_int_equal(dw_decode_many_async(items, MANY, NULL), DW_ERR_ARGUMENT);
+        assert_int_equal(dw_decode_async(items, MANY, NULL), DW_ERR_ARGUMENT);
         for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
         items[MANY - 1].decoder = rigs[MANY - 1].decoder;
         items[MANY - 1].head = flights[MANY - 1].cpu_frame;
         items[MANY - 1].head_len = items[MANY - 1].len = flights[MANY - 1].cpu_len;
-        assert_int_equal(dw_decode_many_async(items, MANY, NULL), DW_OK);
+        assert_int_equal(dw_decode_async(items, MANY, NULL), DW_OK);
         assert_int_equal(fake->launches, launches + 1);
         fake->run();
         assert_int_equal(dw_decode_finish(items[BROKEN].ticket, NULL, 0, NULL), DW_ERR_MISMATCH);
@@ -168,7 +168,7 @@ static void ends_that_share_a_launch_have_profiles_of_their_own(void **state)
             out[i] = (dw_encode_item){rigs[i].encoder,         flights[i].keys, &x[i],
                                       flights[i].device_frame, rigs[i].cap,     NULL};
         }
-        assert_int_equal(dw_encode_many_async(out, MANY, NULL), DW_OK);
+        assert_int_equal(dw_encode_async(out, MANY, NULL), DW_OK);
         assert_int_equal(dw_encoder_use_profile(rigs[1].encoder, NULL), DW_ERR_ARGUMENT);
         fake->run();
         for (uint32_t i = 0; i < MANY; i++) {
@@ -180,7 +180,7 @@ static void ends_that_share_a_launch_have_profiles_of_their_own(void **state)
                 rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len,
                 &x[i],           NULL};
         }
-        assert_int_equal(dw_decode_many_async(in, MANY, NULL), DW_OK);
+        assert_int_equal(dw_decode_async(in, MANY, NULL), DW_OK);
         assert_int_equal(dw_decoder_add_profile(rigs[1].decoder, test_profile(0, C)),
                          DW_ERR_ARGUMENT);
         fake->run();

@@ -13,20 +13,21 @@ static void ends_are_not_created(const rig *r)
 {
     dw_encoder *encoder;
     dw_decoder *decoder;
-    assert_int_equal(dw_encoder_create_cuda(NULL, &r->config, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create(NULL, &r->config, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create(&encoder, NULL, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r->config, NULL, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create(&encoder, &r->config, RIG_HOST(NULL, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r->config, r->cuda, (dw_cuda_place)0, NULL),
-                     DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_encoder_create(&encoder, &r->config, RIG_HOST(r->cuda, (dw_cuda_place)7), NULL),
+        DW_ERR_ARGUMENT);
     assert_null(encoder);
-    assert_int_equal(dw_decoder_create_cuda(NULL, &r->config, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create(NULL, &r->config, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, r->cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create(&decoder, NULL, RIG_HOST(r->cuda, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &r->config, NULL, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create(&decoder, &r->config, RIG_HOST(NULL, DW_CUDA_DEVICE), NULL),
                      DW_ERR_ARGUMENT);
     assert_null(decoder);
 }
@@ -38,23 +39,21 @@ static void nothing_is_encoded(const rig *r, const dw_tensor *x)
     dw_encode_ticket *out = NULL;
     uint8_t *frame = r->device_frame;
     size_t len, head_len;
-    assert_int_equal(dw_encode_async(NULL, keys, x, frame, r->cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r->encoder, NULL, x, frame, r->cap, NULL, &out),
+    assert_int_equal(test_encode_async(NULL, keys, x, frame, r->cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(test_encode_async(r->encoder, NULL, x, frame, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r->encoder, keys, NULL, frame, r->cap, NULL, &out),
+    assert_int_equal(test_encode_async(r->encoder, keys, NULL, frame, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r->encoder, keys, &nowhere, frame, r->cap, NULL, &out),
+    assert_int_equal(test_encode_async(r->encoder, keys, &nowhere, frame, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r->encoder, keys, x, NULL, r->cap, NULL, &out),
+    assert_int_equal(test_encode_async(r->encoder, keys, x, NULL, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r->encoder, keys, x, frame + 8, r->cap, NULL, &out),
-                     DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r->encoder, keys, x, frame, r->cap, NULL, NULL),
+    assert_int_equal(test_encode_async(r->encoder, keys, x, frame + 8, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
     assert_null(out);
-    assert_int_equal(dw_encode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(&(dw_encode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(&(dw_encode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_again(NULL, keys), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_finish(NULL, r->head, r->head_cap, &head_len, &len),
                      DW_ERR_ARGUMENT);
@@ -65,21 +64,19 @@ static void nothing_is_decoded(rig *r, const dw_tensor *y)
 {
     dw_decode_ticket *in = NULL;
     uint8_t *head = r->frame, *body = r->device_frame;
-    assert_int_equal(dw_decode_async(NULL, head, 80, body, 80, y, NULL, &in), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r->decoder, NULL, 80, body, 80, y, NULL, &in),
+    assert_int_equal(test_decode_async(NULL, head, 80, body, 80, y, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(test_decode_async(r->decoder, NULL, 80, body, 80, y, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r->decoder, head, 80, NULL, 80, y, NULL, &in),
+    assert_int_equal(test_decode_async(r->decoder, head, 80, NULL, 80, y, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r->decoder, head, 80, body + 1, 80, y, NULL, &in),
+    assert_int_equal(test_decode_async(r->decoder, head, 80, body + 1, 80, y, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r->decoder, head, 80, body, 80, NULL, NULL, &in),
-                     DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r->decoder, head, 80, body, 80, y, NULL, NULL),
+    assert_int_equal(test_decode_async(r->decoder, head, 80, body, 80, NULL, NULL, &in),
                      DW_ERR_ARGUMENT);
     assert_null(in);
-    assert_int_equal(dw_decode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(&(dw_decode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(&(dw_decode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_again(NULL, head, 80, 80), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_finish(NULL, r->reply, r->reply_cap, &r->reply_len),
                      DW_ERR_ARGUMENT);
@@ -131,12 +128,12 @@ static void bad_views_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         dw_status status =
-            dw_encode_async(r.encoder, keys, &bad[i].view, r.device_frame, r.cap, NULL, &out);
+            test_encode_async(r.encoder, keys, &bad[i].view, r.device_frame, r.cap, NULL, &out);
         assert_int_equal(status, bad[i].encode);
         fake_cuda_get()->run();
         if (!status) assert_int_equal(dw_encode_cancel(out), DW_OK);
         assert_int_equal(
-            dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &bad[i].view, NULL, &in),
+            test_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &bad[i].view, NULL, &in),
             bad[i].decode);
     }
     assert_int_equal(test_encoder_counters(r.encoder).keys_held, 0);
@@ -220,10 +217,10 @@ static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t he
     memcpy(copy, frame, len);
     memcpy(body, frame, len);
     memcpy(head, frame, head_len < len ? head_len : len);
-    dw_status cpu =
-        dw_decode(r->cpu_decoder, copy, len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len);
-    dw_status status = dw_decode_async(r->decoder, head, head_len < len ? head_len : len, body, len,
-                                       &device_y, NULL, &ticket);
+    dw_status cpu = dw_decode(r->cpu_decoder, copy, len, &y, NULL, r->cpu_reply, r->reply_cap,
+                              &r->cpu_reply_len);
+    dw_status status = test_decode_async(r->decoder, head, head_len < len ? head_len : len, body,
+                                         len, &device_y, NULL, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
     memset(head, 0xff, head_len);
     free(head);
@@ -317,17 +314,17 @@ static void encode_starving(starving *s, bool again)
         items[i] = (dw_encode_item){s->r.encoder,         s->f[i].keys, &s->x[i],
                                     s->f[i].device_frame, s->r.cap,     NULL};
         dw_tensor x = dw_tensor_3d(s->r.x, DW_F32, 2, T, C);
-        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, s->f[i].cpu_frame, s->r.cap,
-                                   &s->f[i].cpu_len),
+        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, NULL, s->f[i].cpu_frame,
+                                   s->r.cap, &s->f[i].cpu_len),
                          DW_OK);
     }
     for (int i = 0; i < (again ? 2 : 1);) {
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(s->r.encoder, &before);
-        dw_status status = again ? dw_encode_again(s->f[i].out, s->f[i].keys)
-                                 : dw_encode_many_async(items, 2, NULL);
+        (void)dw_encoder_count(s->r.encoder, &before);
+        dw_status status =
+            again ? dw_encode_again(s->f[i].out, s->f[i].keys) : dw_encode_async(items, 2, NULL);
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(s->r.encoder, &after);
+        (void)dw_encoder_count(s->r.encoder, &after);
         i += !status;
         if (!status) continue;
         assert_int_equal(status, DW_ERR_NO_MEMORY);
@@ -352,12 +349,12 @@ static void decode_starving(starving *s, bool again)
                                     NULL};
     for (int i = 0; i < (again ? 2 : 1);) {
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_decoder_counters(s->r.decoder, &before);
+        (void)dw_decoder_count(s->r.decoder, &before);
         dw_status status =
             again ? dw_decode_again(s->f[i].in, s->f[i].cpu_frame, s->f[i].cpu_len, s->f[i].cpu_len)
-                  : dw_decode_many_async(items, 2, NULL);
+                  : dw_decode_async(items, 2, NULL);
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_decoder_counters(s->r.decoder, &after);
+        (void)dw_decoder_count(s->r.decoder, &after);
         i += !status;
         if (!status) continue;
         assert_int_equal(status, DW_ERR_NO_MEMORY);
@@ -414,7 +411,7 @@ static long run_starving(long fail_at)
             rig *r = &s->r;
             assert_int_equal(dw_decode_finish(s->f[i].in, r->reply, r->reply_cap, &r->reply_len),
                              DW_OK);
-            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y,
+            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y, NULL,
                                        r->cpu_reply, r->reply_cap, &r->cpu_reply_len),
                              DW_OK);
             rig_feedback(r);
@@ -462,7 +459,7 @@ static void an_end_whose_profile_cannot_be_copied_is_not_made(void **state)
     config.profile = test_profile(2, 64);
     for (long k = 0; status != DW_OK; k++) {
         fake->fail_at = fake->calls + k;
-        status = dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why);
+        status = dw_encoder_create(&encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), &why);
         fake->fail_at = -1;
         fake->mode = 0; /* the call that failed may have been the one that sets it back */
         assert_true((status == DW_OK) == (encoder != NULL));

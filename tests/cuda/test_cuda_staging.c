@@ -2,6 +2,7 @@
  * test_cuda_staging.c - pinned memory, streams and waiting, for programs that send frames from the
  * host. */
 #include "../../cuda/device.h"
+#include "base/cuda_memory.h"
 #include "rig.h"
 
 static void the_host_can_use_pinned_memory(void **state)

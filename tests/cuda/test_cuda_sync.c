@@ -96,7 +96,7 @@ static void a_damaged_copy_is_replaced(void **state)
     assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
-    assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r.encoder, r.reply, r.reply_len), DW_OK);
     rig_resync(&r, keys);
     assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
     fake_cuda_get()->run();

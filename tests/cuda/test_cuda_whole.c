@@ -126,10 +126,11 @@ static void heads_of_any_length_are_completed(void **state)
             test_fill(&random, x, DW_F32, (size_t)n * T * C, 1.0f);
             rig_to_device(r.device_x, x, r.tensor_bytes);
             assert_int_equal(
-                dw_encode(r.cpu_encoder, keys, &cpu_x, cpu_frame, sizeof cpu_frame, &cpu_len),
+                dw_encode(r.cpu_encoder, keys, &cpu_x, NULL, cpu_frame, sizeof cpu_frame, &cpu_len),
                 DW_OK);
             assert_int_equal(
-                dw_encode_async(r.encoder, keys, &device_x, block.host, BIG, NULL, &ticket), DW_OK);
+                test_encode_async(r.encoder, keys, &device_x, block.host, BIG, NULL, &ticket),
+                DW_OK);
             fake_cuda_get()->run();
             assert_memory_equal(block.host, cpu_frame, cpu_len);
             assert_int_equal(dw_encode_finish(ticket, NULL, 0, NULL, &len), DW_OK);
@@ -214,7 +215,7 @@ static void one_launch_makes_whole_frames_and_others(void **state)
             items[i] = (dw_encode_item){rigs[i].encoder,         flights[i].keys, &x[i],
                                         flights[i].device_frame, rigs[i].cap,     NULL};
         }
-        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_OK);
+        assert_int_equal(dw_encode_async(items, MANY, NULL), DW_OK);
         for (int i = 0; i < MANY; i++) {
             size_t len;
             assert_int_equal(dw_encode_length(items[i].ticket, &len), DW_OK);
@@ -307,19 +308,19 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
     for (int step = 0; step < 6; step++) {
         dw_tensor x = flight_input(&r, &f, &random);
         assert_int_equal(
-            dw_encode_async(r.encoder, f.keys, &x, f.device_frame, r.cap, NULL, &f.out), DW_OK);
+            test_encode_async(r.encoder, f.keys, &x, f.device_frame, r.cap, NULL, &f.out), DW_OK);
         assert_int_equal(dw_encode_length(f.out, &len), DW_OK);
         enqueue_send(cuda, f.device_frame, sent, len);
         fake_cuda_get()->run();
         dw_status status =
-            dw_decode(r.cpu_decoder, sent, len, &ty, reply, sizeof reply, &reply_len);
+            dw_decode(r.cpu_decoder, sent, len, &ty, NULL, reply, sizeof reply, &reply_len);
         assert_int_equal(status, step == 3 ? DW_ERR_BASE : DW_OK);
         if (step == 2)
             assert_int_equal(dw_encode_cancel(f.out), DW_OK);
         else
             assert_int_equal(dw_encode_finish(f.out, NULL, 0, NULL, &len), DW_OK);
         if (step != 2 && reply_len)
-            assert_int_equal(dw_encoder_feedback(r.encoder, reply, reply_len), DW_OK);
+            assert_int_equal(dw_encoder_take_reply(r.encoder, reply, reply_len), DW_OK);
     }
     flight_close(&f);
     rig_end(&r);
@@ -369,7 +370,7 @@ static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
     *calls = 0;
     *fail_at = n;
     dw_status status =
-        dw_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
+        test_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
     *fail_at = -1;
     fake_cuda_get()->mode = 0; /* a failed call may have prevented its restoration */
     if (!status) {

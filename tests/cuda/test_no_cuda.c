@@ -2,6 +2,7 @@
  * test_no_cuda.c - every build on every machine either opens a device or returns a sentence that
  * says why it cannot; it never falls back to the CPU silently. */
 #include "deltawire/cuda.h"
+#include "support/async.h"
 #include "support/tool.h"
 
 static void opening_gives_a_device_or_a_sentence(void **state)
@@ -28,10 +29,18 @@ static void nothing_is_created_without_a_device(void **state)
     dw_config config = {.struct_size = sizeof config};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, NULL),
-                     DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &config, NULL, DW_CUDA_DEVICE, NULL),
-                     DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_encoder_create(
+            &encoder, &config,
+            &(dw_host){.struct_size = sizeof(dw_host), .cuda = NULL, .place = DW_CUDA_DEVICE},
+            NULL),
+        DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_decoder_create(
+            &decoder, &config,
+            &(dw_host){.struct_size = sizeof(dw_host), .cuda = NULL, .place = DW_CUDA_DEVICE},
+            NULL),
+        DW_ERR_ARGUMENT);
     assert_null(encoder);
     assert_null(decoder);
 }
@@ -46,11 +55,12 @@ static void ends_on_the_cpu_refuse_asynchronous_calls(void **state)
     test_pair pair;
     test_pair_open(&pair, "delta", 1, 1, 64, DW_F32);
     assert_int_equal(
-        dw_encode_async(pair.encoder, &(dw_key){1, 0}, &tx, frame, sizeof frame, NULL, &out),
+        test_encode_async(pair.encoder, &(dw_key){1, 0}, &tx, frame, sizeof frame, NULL, &out),
         DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "call dw_encode"));
-    assert_int_equal(dw_decode_async(pair.decoder, frame, 80, frame, sizeof frame, &tx, NULL, &in),
-                     DW_ERR_UNSUPPORTED);
+    assert_int_equal(
+        test_decode_async(pair.decoder, frame, 80, frame, sizeof frame, &tx, NULL, &in),
+        DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_decoder_why(pair.decoder), "call dw_decode"));
     assert_true(!out && !in);
     assert_int_equal(dw_encode_finish(NULL, frame, 80, NULL, NULL), DW_ERR_ARGUMENT);

@@ -99,7 +99,7 @@ static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dty
         test_pair_encode(&pair, keys, &x);
         dw_status status = test_pair_decode(&pair, &y);
         if (status) fail_msg("%s: decode: %d %s", config, status, dw_decoder_why(pair.decoder));
-        if (pair.reply_len) test_pair_feedback(&pair);
+        if (pair.reply_len) test_pair_take_reply(&pair);
         gaps_untouched(&y, gap);
         for (uint32_t i = 0; i < s->n; i++) test_pair_in_step(&pair, keys[i]);
     }
@@ -250,7 +250,7 @@ static void delta_converges_after_the_largest_changes(void **state)
                                            : -FLT_MAX;
                     test_pair_encode(&pair, &key, &tx);
                     assert_int_equal(test_pair_decode(&pair, &tx), DW_OK);
-                    test_pair_feedback(&pair);
+                    test_pair_take_reply(&pair);
                     test_pair_in_step(&pair, key);
                     assert_int_equal(dw_encoder_peek(pair.encoder, key, &held), DW_OK);
                     float most = 0;
@@ -382,9 +382,9 @@ static void count_allocations(const char *config)
     test_pair_open(&pair, config, 4, 1, 256, DW_F32);
     dw_encoder_destroy(pair.encoder);
     dw_decoder_destroy(pair.decoder);
-    pair.config.allocator = test_allocator_hooks(&counts);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config), DW_OK);
+    pair.host.allocator = test_allocator_hooks(&counts);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, &pair.host, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, &pair.host, NULL), DW_OK);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 4, 1, 256), ty = dw_tensor_3d(y, DW_F32, 4, 1, 256);
     long calls = 0;
     for (int epoch = 0; epoch < 20; epoch++) {
@@ -392,7 +392,7 @@ static void count_allocations(const char *config)
         test_fill(&random, x, DW_F32, 1024, 1.0f);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        if (pair.reply_len) test_pair_feedback(&pair);
+        if (pair.reply_len) test_pair_take_reply(&pair);
     }
     assert_int_equal(counts.calls, calls);
     test_pair_close(&pair);
@@ -441,7 +441,7 @@ static void values_that_16_bits_cannot_hold_are_counted(void **state)
         for (int visit = 0; visit < 2; visit++) {
             test_pair_encode(&pair, &key, &tx);
             assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-            if (pair.reply_len) test_pair_feedback(&pair);
+            if (pair.reply_len) test_pair_take_reply(&pair);
             uint64_t counted = test_encoder_counters(pair.encoder).overflowed_values;
             if (counted != cases[k].key + (visit ? cases[k].delta : 0))
                 fail_msg("%s, visit %d: %d values are counted", cases[k].config, visit + 1,
@@ -552,16 +552,18 @@ static void tensors_that_overlap_the_frame_are_refused(void **state)
     for (size_t at = 0; at <= 512; at += 508) { /* the last byte of x, and the first one behind it
                                                  */
         bool meets = at < 512;
-        assert_int_equal(dw_encode(pair.encoder, &key, &x, memory + at, sizeof memory - at, &len),
-                         meets ? DW_ERR_ARGUMENT : DW_OK);
+        assert_int_equal(
+            dw_encode(pair.encoder, &key, &x, NULL, memory + at, sizeof memory - at, &len),
+            meets ? DW_ERR_ARGUMENT : DW_OK);
         if (meets) assert_non_null(strstr(dw_encoder_why(pair.encoder), "overlap"));
-        assert_int_equal(dw_encode_with(pair.encoder, &key, &tx, &options, memory + at,
-                                        sizeof memory - at, &len),
-                         meets ? DW_ERR_ARGUMENT : DW_OK);
+        assert_int_equal(
+            dw_encode(pair.encoder, &key, &tx, &options, memory + at, sizeof memory - at, &len),
+            meets ? DW_ERR_ARGUMENT : DW_OK);
         memcpy(memory + at, pair.frame, pair.len);
-        assert_int_equal(dw_decode(pair.decoder, memory + at, pair.len, &x, NULL, 0, NULL),
+        assert_int_equal(dw_decode(pair.decoder, memory + at, pair.len, &x, NULL, NULL, 0, NULL),
                          meets ? DW_ERR_ARGUMENT : DW_OK);
-        assert_int_equal(dw_decode(pair.decoder, memory + at, pair.len, &ty, NULL, 0, NULL), DW_OK);
+        assert_int_equal(dw_decode(pair.decoder, memory + at, pair.len, &ty, NULL, NULL, 0, NULL),
+                         DW_OK);
     }
     test_pair_close(&pair);
 }

@@ -212,8 +212,7 @@ static void visit(void)
 static dw_status encode_with(const dw_key *with_keys, const dw_tensor *x,
                              const dw_encode_options *options)
 {
-    return dw_encode_with(f.pair.encoder, with_keys, x, options, f.pair.frame, f.pair.cap,
-                          &f.pair.len);
+    return dw_encode(f.pair.encoder, with_keys, x, options, f.pair.frame, f.pair.cap, &f.pair.len);
 }
 
 static void stateless_frames_leave_residuals_alone(void **state)
@@ -236,8 +235,9 @@ static void stateless_frames_leave_residuals_alone(void **state)
     size_t len = f.pair.len;
     assert_int_equal(encode_with(NULL, &f.x, NULL), DW_ERR_ARGUMENT);
     assert_non_null(strstr(dw_encoder_why(f.pair.encoder), "feedback"));
-    assert_int_equal(dw_encode(f.pair.encoder, keys, &f.x, f.pair.frame, len - 1, &f.pair.len),
-                     DW_ERR_NO_ROOM);
+    assert_int_equal(
+        dw_encode(f.pair.encoder, keys, &f.x, NULL, f.pair.frame, len - 1, &f.pair.len),
+        DW_ERR_NO_ROOM);
     assert_int_equal(dw_encoder_resync(f.pair.encoder, keys, N, f.pair.frame, f.pair.cap, &len),
                      DW_ERR_ARGUMENT);
     expect_held(f.pair.encoder, &f.r, "errors");
@@ -292,7 +292,7 @@ static void the_quota_counts_residuals(void **state)
     for (int i = 0; i < 3; i++) test_pair_encode(&f.pair, keys, &f.x);
     assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[0], &held), DW_OK);
     assert_int_equal(dw_encoder_peek(f.pair.encoder, keys[1], &held), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len),
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len, NULL),
                      DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_forget(f.pair.encoder, keys[0]), DW_OK);
     dw_tensor last = dw_tensor_3d(f.x_room + SIZE, DW_F32, 1, T, C);
@@ -347,12 +347,12 @@ static void residuals_of_places_are_kept_like_others(void **state)
     assert_int_equal(test_pair_decode(&f.pair, &f.y), DW_OK);
     assert_int_equal(dw_encoder_peek(f.pair.encoder, second, &held), DW_OK);
     memcpy(f.r.held, held.data, SIZE * sizeof(float));
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len), DW_OK);
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len, NULL), DW_OK);
     assert_int_equal(dw_encoder_peek(f.pair.encoder, second, &held), DW_OK);
     for (int i = 0; i < SIZE; i++)
         assert_true(((const float *)held.data)[i] == f.r.held[i] - f.r.y[SIZE + i]);
-    assert_int_equal(dw_encoder_export(f.pair.encoder, second, saved, sizeof saved, &len), DW_OK);
-    assert_int_equal(dw_encoder_create(&again, &f.pair.config), DW_OK);
+    assert_int_equal(test_export_encoder(f.pair.encoder, second, saved, sizeof saved, &len), DW_OK);
+    assert_int_equal(dw_encoder_create(&again, &f.pair.config, NULL, NULL), DW_OK);
     assert_int_equal(dw_encoder_import(again, saved, len), DW_OK);
     assert_int_equal(dw_encoder_peek(again, second, &held), DW_OK);
     assert_int_equal(dw_encoder_forget(again, second), DW_OK);
@@ -377,20 +377,20 @@ static void saved_residuals_continue(void **state)
     begin("direct:form=step,group=sample,step=2,rounding=dither,feedback=ef");
     visit();
     visit();
-    assert_int_equal(dw_encoder_create(&other, &f.pair.config), DW_OK);
-    assert_int_equal(dw_encoder_export_all(f.pair.encoder, restore, other), DW_OK);
+    assert_int_equal(dw_encoder_create(&other, &f.pair.config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_encoder_export(f.pair.encoder, NULL, restore, other), DW_OK);
     expect_held(other, &f.r, "imported");
     visit();
-    assert_int_equal(dw_encode(other, keys, &f.x, frame, 1 << 20, &len), DW_OK);
+    assert_int_equal(dw_encode(other, keys, &f.x, NULL, frame, 1 << 20, &len), DW_OK);
     assert_int_equal(len, f.pair.len);
     assert_memory_equal(frame, f.pair.frame, len);
     expect_held(other, &f.r, "continued");
     /* Neither end of a codec with prev takes a residual, nor the other way round. */
-    assert_int_equal(dw_encoder_create_text(&delta, "delta:prev=f32", NULL), DW_OK);
-    assert_int_equal(dw_encoder_export_all(other, restore, delta), DW_ERR_MISMATCH);
+    delta = test_encoder("delta:prev=f32");
+    assert_int_equal(dw_encoder_export(other, NULL, restore, delta), DW_ERR_MISMATCH);
     assert_non_null(strstr(dw_encoder_why(delta), "an encoder with feedback"));
-    assert_int_equal(dw_encode(delta, keys, &f.x, frame, 1 << 20, &len), DW_OK);
-    assert_int_equal(dw_encoder_export_all(delta, restore, other), DW_ERR_MISMATCH);
+    assert_int_equal(dw_encode(delta, keys, &f.x, NULL, frame, 1 << 20, &len), DW_OK);
+    assert_int_equal(dw_encoder_export(delta, NULL, restore, other), DW_ERR_MISMATCH);
     assert_non_null(strstr(dw_encoder_why(other), "an encoder without feedback"));
     dw_encoder_destroy(delta);
     dw_encoder_destroy(other);
@@ -402,7 +402,7 @@ static void saved_residuals_continue(void **state)
 
 static void expect_given(const void *frame, size_t len, dw_status status, const char *word)
 {
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, frame, len), status);
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, frame, len, NULL), status);
     if (status && !strstr(dw_encoder_why(f.pair.encoder), word))
         fail_msg("'%s' does not contain '%s'", dw_encoder_why(f.pair.encoder), word);
     expect_held(f.pair.encoder, &f.r, word);
@@ -476,11 +476,11 @@ static void encoders_without_feedback_take_nothing_back(void **state)
 {
     begin("direct:bits=4");
     test_pair_encode(&f.pair, keys, &f.x);
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len),
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len, NULL),
                      DW_ERR_ARGUMENT);
     assert_non_null(strstr(dw_encoder_why(f.pair.encoder), "feedback=ef"));
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, NULL, 1), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_give_back(NULL, f.pair.frame, f.pair.len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, NULL, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_give_back(NULL, f.pair.frame, f.pair.len, NULL), DW_ERR_ARGUMENT);
     test_pair_close(&f.pair);
 }
 
@@ -494,29 +494,29 @@ static void failed_allocations_change_nothing(void **state)
     test_pair_close(&f.pair);
     dw_config config;
     assert_int_equal(dw_config_parse(&config, "direct:bits=4,feedback=ef", NULL), DW_OK);
-    config.allocator = test_allocator_hooks(&allocator);
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(&allocator)};
     for (int64_t fail_at = 0, failed = 1; failed; fail_at++) {
         dw_encoder *encoder;
         size_t len = 0;
         allocator.fail_at = -1;
-        assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+        assert_int_equal(dw_encoder_create(&encoder, &config, &host, NULL), DW_OK);
         uint8_t *frame = malloc(1 << 20);
         memset(&f.r, 0, sizeof f.r);
         fill_kind(&f.random, f.x_room, 0, 0);
         allocator.calls = 0;
         allocator.fail_at = fail_at;
-        dw_status status = dw_encode(encoder, keys, &f.x, frame, 1 << 20, &len), back = DW_OK;
-        if (!status) back = dw_encoder_give_back(encoder, frame, len);
+        dw_status status = dw_encode(encoder, keys, &f.x, NULL, frame, 1 << 20, &len), back = DW_OK;
+        if (!status) back = dw_encoder_give_back(encoder, frame, len, NULL);
         failed = status || back;
         allocator.fail_at = -1;
         if (status) {
             assert_int_equal(status, DW_ERR_NO_MEMORY);
             dw_tensor held;
             assert_int_equal(dw_encoder_peek(encoder, keys[0], &held), DW_ERR_ARGUMENT);
-            assert_int_equal(dw_encode(encoder, keys, &f.x, frame, 1 << 20, &len), DW_OK);
+            assert_int_equal(dw_encode(encoder, keys, &f.x, NULL, frame, 1 << 20, &len), DW_OK);
         }
         if (back) assert_int_equal(back, DW_ERR_NO_MEMORY);
-        if (failed) assert_int_equal(dw_encoder_give_back(encoder, frame, len), DW_OK);
+        if (failed) assert_int_equal(dw_encoder_give_back(encoder, frame, len, NULL), DW_OK);
         free(frame);
         dw_encoder_destroy(encoder);
         assert_int_equal(allocator.out_blocks, 0);
@@ -546,7 +546,7 @@ static void delta_equals_the_ef21_rule(void **state)
         assert_int_equal(test_pair_decode(&c, &sents), DW_OK);
         for (int i = 0; i < N * SIZE; i++) g[i] += sent[i];
         assert_memory_equal(y, g, sizeof g);
-        test_pair_feedback(&f.pair);
+        test_pair_take_reply(&f.pair);
     }
     test_pair_close(&f.pair);
     test_pair_close(&c);

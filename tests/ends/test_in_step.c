@@ -106,11 +106,11 @@ static void encode_some(world *w)
     for (uint32_t i = 0; i < KEYS * CHANNELS; i++) w->x[i] += 0.1f * test_normal(&w->random);
     for (uint32_t i = 0; i < n; i++) keys[i] = key_of(first + i);
     dw_tensor x = dw_tensor_3d(w->x, DW_F32, n, 1, CHANNELS);
-    let_fail(w, w->pair.config.backing != NULL);
+    let_fail(w, w->pair.host.backing != NULL);
     dw_status status =
-        dw_encode(w->pair.encoder, keys, &x, w->pair.frame, w->pair.cap, &w->pair.len);
+        dw_encode(w->pair.encoder, keys, &x, NULL, w->pair.frame, w->pair.cap, &w->pair.len);
     let_fail(w, false);
-    if (status != DW_ERR_IO || !w->pair.config.backing) assert_int_equal(status, DW_OK);
+    if (status != DW_ERR_IO || !w->pair.host.backing) assert_int_equal(status, DW_OK);
     if (!status) keep_frame(w, first, n);
 }
 
@@ -146,7 +146,7 @@ static dw_status deliver(world *w, int i, bool fails)
     dw_tensor out = dw_tensor_3d(y, DW_F32, p->n, 1, CHANNELS);
     uint64_t lost = w->backing.lost;
     let_fail(w, fails);
-    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, w->pair.reply,
+    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, NULL, w->pair.reply,
                                  w->pair.reply_cap, &w->pair.reply_len);
     let_fail(w, false);
     snapshot(w, after);
@@ -169,7 +169,7 @@ static dw_status deliver(world *w, int i, bool fails)
 
 static void take_reply(world *w, int i)
 {
-    assert_int_equal(dw_encoder_feedback(w->pair.encoder, w->replies[i].bytes, w->replies[i].len),
+    assert_int_equal(dw_encoder_take_reply(w->pair.encoder, w->replies[i].bytes, w->replies[i].len),
                      DW_OK);
     w->replies[i] = w->replies[--w->n_replies];
 }
@@ -185,13 +185,15 @@ static void damage(world *w, packet *p)
 static void restart_encoder(world *w)
 {
     dw_encoder_destroy(w->pair.encoder);
-    assert_int_equal(dw_encoder_create(&w->pair.encoder, &w->pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&w->pair.encoder, &w->pair.config, &w->pair.host, NULL),
+                     DW_OK);
 }
 
 static void restart_decoder(world *w)
 {
     dw_decoder_destroy(w->pair.decoder);
-    assert_int_equal(dw_decoder_create(&w->pair.decoder, &w->pair.config), DW_OK);
+    assert_int_equal(dw_decoder_create(&w->pair.decoder, &w->pair.config, &w->pair.host, NULL),
+                     DW_OK);
 }
 
 static void chaos_step(world *w, int restarts)
@@ -205,13 +207,13 @@ static void chaos_step(world *w, int restarts)
     case 5: /* delivers a frame, in any order */
         if (w->n_frames) {
             int i = (int)pick(w, (uint64_t)w->n_frames);
-            deliver(w, i, w->pair.config.backing != NULL);
+            deliver(w, i, w->pair.host.backing != NULL);
             drop_frame(w, i);
         }
         break;
     case 6:
         if (w->n_frames)
-            deliver(w, (int)pick(w, (uint64_t)w->n_frames), w->pair.config.backing != NULL);
+            deliver(w, (int)pick(w, (uint64_t)w->n_frames), w->pair.host.backing != NULL);
         break; /* the frame stays, and may be delivered a second time */
     case 7:
         if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames));
@@ -337,11 +339,11 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
     test_fill(&random, x, DW_F32, 64, 1.0f);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     test_pair_encode(&pair, &key, &tx); /* lost */
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_in_step(&pair, key);
@@ -364,7 +366,7 @@ static void a_damaged_copy_is_detected_and_dropped(void **state)
     test_fill(&random, x, DW_F32, 64, 1.0f);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     assert_int_equal(dw_decoder_peek(pair.decoder, key, &prev), DW_OK);
     ((uint32_t *)prev.data)[13] ^= 1u << 20;
     test_pair_encode(&pair, &key, &tx);
@@ -372,7 +374,7 @@ static void a_damaged_copy_is_detected_and_dropped(void **state)
     assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
     /* Both the copy and the scratch memory were released. */
     assert_int_equal(test_decoder_counters(pair.decoder).state_bytes, 0);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_in_step(&pair, key);
@@ -393,7 +395,7 @@ static void a_damaged_copy_is_never_offered_as_a_base(void **state)
     test_fill(&random, x, DW_F32, 64, 1.0f);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     uint8_t *first = malloc(pair.len);
     size_t first_len = pair.len;
     memcpy(first, pair.frame, first_len);
@@ -404,11 +406,11 @@ static void a_damaged_copy_is_never_offered_as_a_base(void **state)
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
     assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
     assert_int_equal(entry.held, 0);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     memcpy(pair.frame, first, pair.len = first_len); /* the first frame does not restore it */
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
     free(first);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_close(&pair);
@@ -428,10 +430,10 @@ static void a_reused_incarnation_needs_one_refusal(void **state)
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     }
     dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_in_step(&pair, key);
@@ -457,25 +459,25 @@ static void a_late_frame_does_not_restore_a_dropped_key(void **state)
         memcpy(frames[i], pair.frame, pair.len);
         if (i) break;
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
     }
     assert_int_equal(dw_encoder_forget(pair.encoder, gone), DW_OK);
     /* The quota is full: the entry is stateless. The frame announces that `gone` is forgotten. */
     test_pair_encode(&pair, &other, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     for (int i = 0; i < 2; i++) {
         memcpy(pair.frame, frames[i], pair.len = lens[i]);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
         assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
         assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
         assert_true(!entry.held && entry.chain == 0 && entry.version == 3);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
     }
     for (int visit = 0; visit < 2; visit++) {
         test_pair_encode(&pair, visit ? &other : &late, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
     }
     test_pair_in_step(&pair, gone);
     test_pair_in_step(&pair, late);
@@ -500,16 +502,16 @@ static void dropped_sequences_count_for_one_incarnation(void **state)
         for (uint64_t i = 0; i < 50; i++) {
             test_pair_encode(&pair, &(dw_key){100 + i, 0}, &tx);
             assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-            test_pair_feedback(&pair);
+            test_pair_take_reply(&pair);
             assert_int_equal(dw_encoder_forget(pair.encoder, (dw_key){100 + i, 0}), DW_OK);
         }
         dw_encoder_destroy(pair.encoder);
         pair.config.incarnation += !namesake;
-        assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+        assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
         test_pair_encode(&pair, &key, &tx);
         if (namesake) {
             assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
-            test_pair_feedback(&pair);
+            test_pair_take_reply(&pair);
             test_pair_encode(&pair, &key, &tx);
         }
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -530,7 +532,7 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     test_fill(&random, x, DW_F32, 64, 1.0f);
     for (int visit = 0; visit < 3; visit++) test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
-    test_pair_feedback(&pair); /* the NACK comes first, as it does in a channel */
+    test_pair_take_reply(&pair); /* the NACK comes first, as it does in a channel */
     assert_int_equal(dw_encoder_resync(pair.encoder, &key, 1, pair.frame, pair.cap, &pair.len),
                      DW_OK);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);

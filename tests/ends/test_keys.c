@@ -16,7 +16,7 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
         test_fill(&random, x, DW_F32, 192, 1.0f);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         for (int i = 0; i < 3; i++) test_pair_in_step(&pair, keys[i]);
     }
     assert_int_equal(test_encoder_counters(pair.encoder).stateless_entries, 3);
@@ -36,7 +36,7 @@ static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, f
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, 64), ty = dw_tensor_3d(y, DW_F32, 1, t, 64);
     test_pair_encode(pair, &(dw_key){sample, 0}, &tx);
     dw_status status = test_pair_decode(pair, &ty);
-    if (pair->reply_len) test_pair_feedback(pair);
+    if (pair->reply_len) test_pair_take_reply(pair);
     return status;
 }
 
@@ -58,7 +58,7 @@ static void samples_that_come_no_more_give_way(void **state)
             test_fill(&random, x, DW_F32, 64, 1.0f);
             test_pair_encode(&pair, &key, &tx);
             assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-            if (pair.reply_len) test_pair_feedback(&pair);
+            if (pair.reply_len) test_pair_take_reply(&pair);
             test_pair_in_step(&pair, key);
             assert_true(test_decoder_counters(pair.decoder).keys_held <= HELD);
         }
@@ -85,7 +85,7 @@ static void equal_quotas_never_lock_a_key_out(void **state)
     assert_true(test_encoder_counters(pair.encoder).delta_entries >= 2);
     /* A new encoder sends another key. The copies of the old encoder's keys must give way. */
     dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
     assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
     test_pair_close(&pair);
@@ -145,18 +145,18 @@ static void a_copy_of_another_encoder_hides_no_drop_number(void **state)
     dw_encoder_forget(second.encoder, gone);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
     assert_int_equal(
-        dw_encode_with(second.encoder, &key, &tx, &options, second.frame, second.cap, &second.len),
+        dw_encode(second.encoder, &key, &tx, &options, second.frame, second.cap, &second.len),
         DW_OK);
-    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, second.reply,
+    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, NULL, second.reply,
                                second.reply_cap, &second.reply_len),
                      DW_OK);
     for (int i = 0; i < 2; i++) {
         test_pair_encode(&restored, &key, &tx);
-        assert_int_equal(dw_decode(first.decoder, restored.frame, restored.len, &ty, restored.reply,
-                                   restored.reply_cap, &restored.reply_len),
+        assert_int_equal(dw_decode(first.decoder, restored.frame, restored.len, &ty, NULL,
+                                   restored.reply, restored.reply_cap, &restored.reply_len),
                          i ? DW_OK : DW_ERR_STALE);
-        assert_int_equal(dw_encoder_feedback(restored.encoder, restored.reply, restored.reply_len),
-                         DW_OK);
+        assert_int_equal(
+            dw_encoder_take_reply(restored.encoder, restored.reply, restored.reply_len), DW_OK);
     }
     test_pair_close(&restored);
     test_pair_close(&second);
@@ -182,11 +182,11 @@ static void an_incarnation_that_was_replaced_has_no_drop_number(void **state)
     test_pair_encode(&first, &other, &tx); /* announces that the key is gone */
     assert_int_equal(test_pair_decode(&first, &ty), DW_OK);
     test_pair_encode(&second, &other, &tx);
-    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, second.reply,
+    assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, NULL, second.reply,
                                second.reply_cap, &second.reply_len),
                      DW_OK);
-    assert_int_equal(dw_decode(first.decoder, late, late_len, &ty, first.reply, first.reply_cap,
-                               &first.reply_len),
+    assert_int_equal(dw_decode(first.decoder, late, late_len, &ty, NULL, first.reply,
+                               first.reply_cap, &first.reply_len),
                      DW_ERR_STALE);
     dw_reply_get_entry(first.reply, 0, &entry);
     assert_int_equal(entry.held, 0);
@@ -207,7 +207,7 @@ static void used_up_sequences_begin_a_new_incarnation(void **state)
     dw_reply_put_entry(pair.reply, 0, &far_ahead);
     dw_reply_seal(pair.reply, &(dw_reply_info){.incarnation = 9, .sequence = 1, .n = 1});
     pair.reply_len = dw_reply_bound(1);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     test_pair_in_step(&pair, key);
     test_pair_close(&pair);

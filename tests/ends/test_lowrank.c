@@ -265,7 +265,7 @@ static void ranks_that_a_sample_cannot_have_are_refused(void **state)
     test_pair_open(&pair, "lowrank:rank=4", 1, 20, 20, DW_F32);
     for (int i = 0; i < 3; i++) {
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, wrong[i].t, wrong[i].c);
-        assert_int_equal(dw_encode(pair.encoder, &key, &tx, pair.frame, pair.cap, &len),
+        assert_int_equal(dw_encode(pair.encoder, &key, &tx, NULL, pair.frame, pair.cap, &len),
                          DW_ERR_SHAPE);
         assert_non_null(strstr(dw_encoder_why(pair.encoder), "rank is 4"));
         assert_non_null(strstr(dw_encoder_why(pair.encoder), wrong[i].says));

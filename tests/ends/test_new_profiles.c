@@ -70,8 +70,8 @@ static void a_new_profile_is_used_from_the_next_frame_on(void **state)
             assert_int_equal(dw_encoder_use_profile(pair.encoder, profile), DW_OK);
             test_pair_open_with(&same, configs[config], profile, 1, T, C, DW_F32);
             if (pair.config.codec == DW_CODEC_DELTA) {
-                assert_int_equal(dw_encoder_export_all(pair.encoder, copy_encoder, &same), DW_OK);
-                assert_int_equal(dw_decoder_export_all(pair.decoder, copy_decoder, &same), DW_OK);
+                assert_int_equal(dw_encoder_export(pair.encoder, NULL, copy_encoder, &same), DW_OK);
+                assert_int_equal(dw_decoder_export(pair.decoder, NULL, copy_decoder, &same), DW_OK);
             }
             test_pair_encode(&pair, keys, &tx);
             assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_MISMATCH);
@@ -116,7 +116,7 @@ static void a_decoder_knows_the_last_four_profiles(void **state)
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), is_known ? DW_OK : DW_ERR_MISMATCH);
         if (is_known) test_pair_in_step(&pair, keys[0]);
-        assert_int_equal(dw_encoder_feedback(pair.encoder, pair.reply, pair.reply_len), DW_OK);
+        assert_int_equal(dw_encoder_take_reply(pair.encoder, pair.reply, pair.reply_len), DW_OK);
     }
     for (uint32_t i = 0; i < PROFILES; i++) dw_profile_destroy(profiles[i]);
     test_pair_close(&pair);
@@ -144,7 +144,8 @@ static void profiles_that_an_end_cannot_use_are_refused(void **state)
     test_pair_open(&pair, "direct:form=step", 1, T, C, DW_F32);
     size_t len;
     assert_int_equal(dw_encoder_use_profile(pair.encoder, profile), DW_OK);
-    assert_int_equal(dw_encode(pair.encoder, keys, &tx, pair.frame, pair.cap, &len), DW_ERR_SHAPE);
+    assert_int_equal(dw_encode(pair.encoder, keys, &tx, NULL, pair.frame, pair.cap, &len),
+                     DW_ERR_SHAPE);
     test_pair_close(&pair);
     dw_profile_destroy(profile);
 }
@@ -156,19 +157,17 @@ static void without_memory_an_end_goes_on_as_before(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
     dw_profile *profile = profile_of(2);
     test_allocator counts = {.fail_at = -1};
-    dw_config config;
     dw_encoder *encoder;
     test_pair pair;
     test_random random = {4};
     test_pair_open(&pair, "direct:form=step", 1, T, C, DW_F32);
-    config = pair.config;
-    config.allocator = test_allocator_hooks(&counts);
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_OK);
+    pair.host.allocator = test_allocator_hooks(&counts);
+    assert_int_equal(dw_encoder_create(&encoder, &pair.config, &pair.host, NULL), DW_OK);
     counts.fail_at = counts.calls;
     counts.only_once = true;
     assert_int_equal(dw_encoder_use_profile(encoder, profile), DW_ERR_NO_MEMORY);
     fill(&random, x);
-    assert_int_equal(dw_encode(encoder, keys, &tx, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_int_equal(dw_encode(encoder, keys, &tx, NULL, pair.frame, pair.cap, &pair.len), DW_OK);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(dw_encoder_use_profile(encoder, profile), DW_OK);
     dw_encoder_destroy(encoder);

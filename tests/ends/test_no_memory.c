@@ -32,12 +32,12 @@ static void encode_call(run *r, int call)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 1, C);
     for (;;) {
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_counters(r->encoder, &before);
-        dw_status status = dw_encode(r->encoder, keys, &tx, r->frames[call], sizeof r->frames[call],
-                                     &r->lens[call]);
+        (void)dw_encoder_count(r->encoder, &before);
+        dw_status status = dw_encode(r->encoder, keys, &tx, NULL, r->frames[call],
+                                     sizeof r->frames[call], &r->lens[call]);
         if (status == DW_OK) return;
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(r->encoder, &after);
+        (void)dw_encoder_count(r->encoder, &after);
         assert_int_equal(status, DW_ERR_NO_MEMORY);
         before.slack_bytes = after.slack_bytes; /* memory that was obtained may be kept */
         assert_memory_equal(&before, &after, sizeof before);
@@ -55,12 +55,12 @@ static void decode_call(run *r, int call)
     dw_tensor ty = dw_tensor_3d(r->ys[call], DW_F32, N, 1, C);
     for (;;) {
         dw_counters before = {.struct_size = sizeof before};
-        (void)dw_decoder_counters(r->decoder, &before);
-        dw_status status = dw_decode(r->decoder, r->frames[call], r->lens[call], &ty, reply,
+        (void)dw_decoder_count(r->decoder, &before);
+        dw_status status = dw_decode(r->decoder, r->frames[call], r->lens[call], &ty, NULL, reply,
                                      sizeof reply, &reply_len);
         if (status == DW_OK) break;
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_decoder_counters(r->decoder, &after);
+        (void)dw_decoder_count(r->decoder, &after);
         assert_int_equal(status, DW_ERR_NO_MEMORY);
         assert_int_equal(before.keys_held, after.keys_held);
         assert_int_equal(before.state_bytes, after.state_bytes);
@@ -69,19 +69,19 @@ static void decode_call(run *r, int call)
         r->failures++;
     }
     if (reply_len > 0) /* codecs without prev are not answered */
-        assert_int_equal(dw_encoder_feedback(r->encoder, reply, reply_len), DW_OK);
+        assert_int_equal(dw_encoder_take_reply(r->encoder, reply, reply_len), DW_OK);
 }
 
 static void whole_run(run *r, const char *config, test_allocator *allocator)
 {
     memset(r, 0, sizeof *r);
     assert_int_equal(dw_config_parse(&r->config, config, NULL), DW_OK);
-    r->config.allocator = test_allocator_hooks(allocator);
-    while (dw_encoder_create(&r->encoder, &r->config) != DW_OK) {
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(allocator)};
+    while (dw_encoder_create(&r->encoder, &r->config, &host, NULL) != DW_OK) {
         assert_null(r->encoder);
         r->failures++;
     }
-    while (dw_decoder_create(&r->decoder, &r->config) != DW_OK) {
+    while (dw_decoder_create(&r->decoder, &r->config, &host, NULL) != DW_OK) {
         assert_null(r->decoder);
         r->failures++;
     }
@@ -131,12 +131,12 @@ static void every_allocation_may_fail_once(void **state)
 static void without_memory_nothing_is_created(void **state)
 {
     test_allocator allocator = {.fail_at = 0};
-    dw_config config = {.struct_size = sizeof config,
-                        .allocator = test_allocator_hooks(&allocator)};
+    dw_config config = {.struct_size = sizeof config};
+    dw_host host = {.struct_size = sizeof host, .allocator = test_allocator_hooks(&allocator)};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
-    assert_int_equal(dw_encoder_create(&encoder, &config), DW_ERR_NO_MEMORY);
-    assert_int_equal(dw_decoder_create(&decoder, &config), DW_ERR_NO_MEMORY);
+    assert_int_equal(dw_encoder_create(&encoder, &config, &host, NULL), DW_ERR_NO_MEMORY);
+    assert_int_equal(dw_decoder_create(&decoder, &config, &host, NULL), DW_ERR_NO_MEMORY);
     assert_null(encoder);
     assert_null(decoder);
 }

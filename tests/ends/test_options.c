@@ -66,10 +66,10 @@ static void stores_past_the_caches_give_the_same_bits(void **state)
             test_pair_encode(&usual, keys, &tx);
             assert_int_equal(test_pair_decode(&usual, &ty), DW_OK);
             assert_int_equal(
-                dw_encode_with(past.encoder, keys, &tx, &encode, past.frame, past.cap, &past.len),
+                dw_encode(past.encoder, keys, &tx, &encode, past.frame, past.cap, &past.len),
                 DW_OK);
             assert_int_equal(
-                dw_decode_with(past.decoder, past.frame, past.len, &other, &decode, NULL, 0, NULL),
+                dw_decode(past.decoder, past.frame, past.len, &other, &decode, NULL, 0, NULL),
                 DW_OK);
             assert_int_equal(past.len, usual.len);
             assert_memory_equal(to + s->offset, y + s->offset, bytes);
@@ -92,8 +92,8 @@ static dw_status check(const test_pair *pair, const dw_tensor *y)
     uint8_t reply[4096];
     size_t reply_len = 1;
     dw_counters before = test_decoder_counters(pair->decoder);
-    dw_status status = dw_decode_with(pair->decoder, pair->frame, pair->len, y, &checks, reply,
-                                      sizeof reply, &reply_len);
+    dw_status status = dw_decode(pair->decoder, pair->frame, pair->len, y, &checks, reply,
+                                 sizeof reply, &reply_len);
     dw_counters after = test_decoder_counters(pair->decoder);
     after.busy_ns = before.busy_ns;
     after.slack_bytes = before.slack_bytes;
@@ -124,7 +124,7 @@ static void a_check_says_what_a_decode_returns_and_changes_nothing(void **state)
             assert_int_equal(check(&pair, &ty), said);
             dw_status status = test_pair_decode(&pair, &ty);
             assert_int_equal(said, status);
-            if (status == DW_OK && pair.reply_len > 0) test_pair_feedback(&pair);
+            if (status == DW_OK && pair.reply_len > 0) test_pair_take_reply(&pair);
             assert_true(status == DW_OK || spoils);
         }
         test_pair_close(&pair);
@@ -166,8 +166,8 @@ static void decodes_of_checked_frames_need_no_memory(void **state)
         if (strncmp(codecs[i], "delta", 5) == 0) continue; /* with state */
         test_pair_open(&pair, codecs[i], 1, T, C, DW_F32);
         dw_decoder_destroy(pair.decoder);
-        pair.config.allocator = test_allocator_hooks(&allocator);
-        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config), DW_OK);
+        pair.host.allocator = test_allocator_hooks(&allocator);
+        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, &pair.host, NULL), DW_OK);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
         test_fill(&random, x, DW_F32, T * C, 1.0f);
         test_pair_encode(&pair, keys, &tx);
@@ -226,6 +226,7 @@ static void counters_tell_which_codec_does_not_fit(void **state)
         {"blocks:codebook=quantile", ORDINARY, DW_ACTIVATIONS, NULL},
         {"blocks:codebook=quantile", CHANNEL, DW_ACTIVATIONS, "mx"},
         {"blocks", CHANNEL, DW_ACTIVATIONS, NULL},
+        {"blocks:codebook=quantile,feedback=none", CHANNEL, DW_ACTIVATIONS, "mx"},
         {"raw:f16", OUT_OF_F16, DW_GRADIENTS, "bf16"},
         {"raw:bf16", OUT_OF_F16, DW_GRADIENTS, NULL},
         {"delta:prev=f16", OUT_OF_F16, DW_ACTIVATIONS, "bf16"}};

@@ -99,8 +99,8 @@ static void visit(rig *r, bool replies)
     assert_memory_equal(r->y[0], r->y[1], sizeof r->y[0]);
     expect_same_replies(r);
     if (!replies || test_next(&r->random) % 8 == 0) return; /* the reply is lost */
-    test_pair_feedback(&r->plain);
-    test_pair_feedback(&r->paged);
+    test_pair_take_reply(&r->plain);
+    test_pair_take_reply(&r->paged);
     if (test_next(&r->random) % 16 == 0) {
         assert_int_equal(dw_encoder_forget(r->plain.encoder, keys[0]), DW_OK);
         assert_int_equal(dw_encoder_forget(r->paged.encoder, keys[0]), DW_OK);
@@ -157,9 +157,9 @@ static void other_calls_read_what_they_need(void **state)
             size_t len[2] = {0, 0};
             dw_key key = {100 + k, 0};
             dw_status status =
-                dw_encoder_export(r.plain.encoder, key, saved[0], sizeof saved[0], &len[0]);
+                test_export_encoder(r.plain.encoder, key, saved[0], sizeof saved[0], &len[0]);
             assert_int_equal(
-                dw_encoder_export(r.paged.encoder, key, saved[1], sizeof saved[1], &len[1]),
+                test_export_encoder(r.paged.encoder, key, saved[1], sizeof saved[1], &len[1]),
                 status);
             assert_int_equal(len[0], len[1]);
             assert_memory_equal(saved[0], saved[1], len[0]);
@@ -185,9 +185,9 @@ static void frames_are_given_back_and_undone(void **state)
         const dw_tensor *undone = i % 2 ? &x : NULL;
         for (int which = 0; which < 2 && i % 3 == 0; which++) {
             test_pair *pair = which ? &r.paged : &r.plain;
-            dw_status status = undone
-                                   ? dw_encoder_undo(pair->encoder, pair->frame, pair->len, undone)
-                                   : dw_encoder_give_back(pair->encoder, pair->frame, pair->len);
+            dw_status status =
+                undone ? dw_encoder_give_back(pair->encoder, pair->frame, pair->len, undone)
+                       : dw_encoder_give_back(pair->encoder, pair->frame, pair->len, NULL);
             assert_int_equal(status, DW_OK);
         }
     }
@@ -206,7 +206,7 @@ static void a_write_that_fails_changes_nothing(void **state)
         test_pair_encode(&r.plain, keys, &x);
         r.backing.writes_fail = 2;
         dw_status status;
-        while ((status = dw_encode(r.paged.encoder, keys, &x, r.paged.frame, r.paged.cap,
+        while ((status = dw_encode(r.paged.encoder, keys, &x, NULL, r.paged.frame, r.paged.cap,
                                    &r.paged.len)) == DW_ERR_IO) {
             assert_string_equal(dw_encoder_why(r.paged.encoder), "the disk is full");
             refused++;
@@ -224,8 +224,8 @@ static void a_write_that_fails_changes_nothing(void **state)
         assert_int_equal(status, DW_OK);
         assert_memory_equal(r.y[0], r.y[1], sizeof r.y[0]);
         expect_same_replies(&r);
-        test_pair_feedback(&r.plain);
-        test_pair_feedback(&r.paged);
+        test_pair_take_reply(&r.plain);
+        test_pair_take_reply(&r.paged);
     }
     assert_true(refused > VISITS / 4);
     close_rig(&r);
@@ -244,12 +244,12 @@ static void a_copy_that_cannot_be_read_is_sent_again(void **state)
             test_pair_encode(&r.paged, keys, &x);
             r.backing.reads_fail = decoder ? 10 : 0;
             dw_status status = test_pair_decode(&r.paged, &y);
-            test_pair_feedback(&r.paged);
+            test_pair_take_reply(&r.paged);
             r.backing.reads_fail = 0;
             if (decoder && status == DW_ERR_BASE) { /* once */
                 test_pair_encode(&r.paged, keys, &x);
                 status = test_pair_decode(&r.paged, &y);
-                test_pair_feedback(&r.paged);
+                test_pair_take_reply(&r.paged);
             }
             assert_int_equal(status, DW_OK);
             for (int k = 0; k < AT_ONCE; k++) test_pair_in_step(&r.paged, keys[k]);
@@ -278,7 +278,7 @@ static void imported_copies_are_paged_out_too(void **state)
         dw_tensor x = draw(&r, keys);
         test_pair_encode(&r.plain, keys, &x);
     }
-    assert_int_equal(dw_encoder_export_all(r.plain.encoder, import_one, r.paged.encoder), DW_OK);
+    assert_int_equal(dw_encoder_export(r.plain.encoder, NULL, import_one, r.paged.encoder), DW_OK);
     assert_int_equal(test_encoder_counters(r.paged.encoder).keys_held, KEYS);
     assert_int_equal(r.backing.n, KEYS - 1); /* there is room for none beside the last one */
     close_rig(&r);
@@ -309,16 +309,28 @@ static void a_lost_copy_is_not_brought_back_by_an_old_frame(void **state)
     close_rig(&r);
 }
 
-static void a_backing_store_without_functions_is_refused(void **state)
+static void hosts_that_cannot_be_used_are_refused(void **state)
 {
-    dw_backing empty = {0};
+    static const dw_backing empty = {0};
+    dw_host wrong[4] = {{.struct_size = sizeof wrong[0], .backing = &empty},
+                        {.struct_size = sizeof wrong[0], .allocator = test_allocator_hooks(NULL)},
+                        {.struct_size = sizeof wrong[0], .place = DW_CUDA_DEVICE},
+                        {.struct_size = 0}};
+    static const char *const says[] = {"host.backing", "one of its two functions", "cuda is NULL",
+                                       "dw_host"};
     dw_config config;
-    dw_encoder *encoder;
-    dw_why why;
     assert_int_equal(dw_config_parse(&config, "delta:bits=4", NULL), DW_OK);
-    config.backing = &empty;
-    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_ERR_CONFIG);
-    assert_non_null(strstr(why.text, "config.backing"));
+    wrong[1].allocator.release = NULL;
+    for (int i = 0; i < 4; i++) {
+        dw_encoder *encoder;
+        dw_decoder *decoder;
+        dw_why why;
+        assert_int_equal(dw_encoder_create(&encoder, &config, &wrong[i], &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, says[i]));
+        assert_int_equal(dw_decoder_create(&decoder, &config, &wrong[i], &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, says[i]));
+        assert_true(!encoder && !decoder);
+    }
 }
 
 int main(void)
@@ -332,7 +344,7 @@ int main(void)
         cmocka_unit_test(a_copy_that_cannot_be_read_is_sent_again),
         cmocka_unit_test(imported_copies_are_paged_out_too),
         cmocka_unit_test(a_lost_copy_is_not_brought_back_by_an_old_frame),
-        cmocka_unit_test(a_backing_store_without_functions_is_refused),
+        cmocka_unit_test(hosts_that_cannot_be_used_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

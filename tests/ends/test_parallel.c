@@ -65,12 +65,14 @@ static void open_party(party *p, const char *config, const dw_tensor *x, int kin
     test_pair_open(&p->pair, config, x->n, x->t, x->c, x->dtype);
     p->crew = (crew){3, kind == 2 ? FE_UPWARD : FE_TONEAREST, 0};
     if (kind == 0) return;
-    p->pair.config.parallel_for = kind == 3 ? backwards : in_threads;
-    p->pair.config.parallel_context = &p->crew;
+    p->pair.host.parallel_for = kind == 3 ? backwards : in_threads;
+    p->pair.host.parallel_context = &p->crew;
     dw_encoder_destroy(p->pair.encoder);
     dw_decoder_destroy(p->pair.decoder);
-    assert_int_equal(dw_encoder_create(&p->pair.encoder, &p->pair.config), DW_OK);
-    assert_int_equal(dw_decoder_create(&p->pair.decoder, &p->pair.config), DW_OK);
+    assert_int_equal(dw_encoder_create(&p->pair.encoder, &p->pair.config, &p->pair.host, NULL),
+                     DW_OK);
+    assert_int_equal(dw_decoder_create(&p->pair.decoder, &p->pair.config, &p->pair.host, NULL),
+                     DW_OK);
 }
 
 static void same(const void *a, const void *b, size_t n, const char *what, const char *config)

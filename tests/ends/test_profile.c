@@ -143,8 +143,8 @@ static void compare_with_weighed(size_t i, dw_dtype dtype, bool adds)
     for (uint32_t e = 0; e < n; e++) y[e] = before[e] = test_normal(&random);
     assert_int_equal(test_pair_decode(&plain, &other), DW_OK);
     dw_decode_options options = {.struct_size = sizeof options, .adds = adds, .factor = 0.3f};
-    assert_int_equal(dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, pair.reply,
-                                    pair.reply_cap, &pair.reply_len),
+    assert_int_equal(dw_decode(pair.decoder, pair.frame, pair.len, &ty, &options, pair.reply,
+                               pair.reply_cap, &pair.reply_len),
                      DW_OK);
     for (uint32_t e = 0; e < n; e++) {
         plain_y[e] = weighed_back(&k, plain_y[e], base_of(&k, wide, e), e);
@@ -430,24 +430,25 @@ static void an_end_without_the_profile_refuses_frames(void **state)
     test_pair_encode(&pair, keys, &tx);
     test_pair *const wrong[] = {&another, &plain};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(dw_decode(wrong[i]->decoder, pair.frame, pair.len, &ty, pair.reply,
+        assert_int_equal(dw_decode(wrong[i]->decoder, pair.frame, pair.len, &ty, NULL, pair.reply,
                                    pair.reply_cap, &reply_len),
                          DW_ERR_MISMATCH);
         assert_non_null(strstr(dw_decoder_why(wrong[i]->decoder), "profile"));
     }
-    assert_int_equal(dw_encode(pair.encoder, keys, &bad, pair.frame, pair.cap, &len), DW_ERR_SHAPE);
+    assert_int_equal(dw_encode(pair.encoder, keys, &bad, NULL, pair.frame, pair.cap, &len),
+                     DW_ERR_SHAPE);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "64 channels, and the tensor has 32"));
     /* A digest alone is no profile, and another digest is not the profile's. */
     char text[80];
     snprintf(text, sizeof text, "direct:form=step,profile=%u", dw_profile_digest(k.profile));
-    assert_int_equal(dw_decoder_create_text(&decoder, text, &why), DW_ERR_CONFIG);
-    assert_non_null(strstr(why.text, "the config has none"));
     assert_int_equal(dw_config_parse(&config, text, &why), DW_OK);
+    assert_int_equal(dw_decoder_create(&decoder, &config, NULL, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "the config has none"));
     config.profile = other.profile;
-    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_ERR_CONFIG);
+    assert_int_equal(dw_encoder_create(&encoder, &config, NULL, &why), DW_ERR_CONFIG);
     assert_non_null(strstr(why.text, "not the one"));
     config.profile = k.profile;
-    assert_int_equal(dw_encoder_create_why(&encoder, &config, &why), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &config, NULL, &why), DW_OK);
     dw_encoder_destroy(encoder);
     test_pair_close(&plain);
     test_pair_close(&another);

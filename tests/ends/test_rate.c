@@ -169,7 +169,7 @@ static void failed_encodes_do_not_count_for_a_rate(void **state)
         if (i % 3) next_visit(x, &random, LAPLACE);
         test_pair_encode(&one, keys, &tx);
         /* 300 bytes are enough only for a frame in which both samples are skipped. */
-        dw_status status = dw_encode(other.encoder, keys, &tx, other.frame, 300, &len);
+        dw_status status = dw_encode(other.encoder, keys, &tx, NULL, other.frame, 300, &len);
         assert_true(status == DW_OK || status == DW_ERR_NO_ROOM);
         if (status == DW_OK) test_pair_encode(&one, keys, &tx);
         skipped += status == DW_OK;
@@ -229,12 +229,12 @@ static size_t taken_over(const char *config, dw_encoder *from, const dw_tensor *
     uint8_t *saved = malloc(cap);
     size_t len;
     assert_non_null(saved);
-    assert_int_equal(dw_encoder_create_text(&encoder, config, NULL), DW_OK);
+    encoder = test_encoder(config);
     for (int i = 0; i < N; i++) {
-        assert_int_equal(dw_encoder_export(from, keys[i], saved, cap, &len), DW_OK);
+        assert_int_equal(test_export_encoder(from, keys[i], saved, cap, &len), DW_OK);
         assert_int_equal(dw_encoder_import(encoder, saved, len), DW_OK);
     }
-    assert_int_equal(dw_encode(encoder, keys, tx, to, cap, &len), DW_OK);
+    assert_int_equal(dw_encode(encoder, keys, tx, NULL, to, cap, &len), DW_OK);
     dw_encoder_destroy(encoder);
     free(saved);
     return len;
@@ -291,12 +291,12 @@ static void a_saved_encoder_goes_on_without_keys(void **state)
         test_pair one, other;
         test_pair_open(&one, configs[k], N, T, C, DW_F32);
         test_pair_open(&other, configs[k], N, T, C, DW_F32);
-        assert_int_equal(dw_encoder_export_all(one.encoder, import_one, other.encoder), DW_OK);
+        assert_int_equal(dw_encoder_export(one.encoder, NULL, import_one, other.encoder), DW_OK);
         for (uint32_t i = 0; i < 6; i++) {
             next_visit(x, &random, NORMAL);
             test_pair_encode(&one, keys, &tx);
             if (i == 2)
-                assert_int_equal(dw_encoder_export_all(one.encoder, import_one, other.encoder),
+                assert_int_equal(dw_encoder_export(one.encoder, NULL, import_one, other.encoder),
                                  DW_OK);
             if (i < 3) continue;
             test_pair_encode(&other, keys, &tx);
@@ -325,7 +325,7 @@ static void a_rate_that_cannot_be_is_refused(void **state)
     test_pair_open(&pair, config, N, T, C, DW_F32);
     test_pair_open(&other, config, N, T, C, DW_F32);
     test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(dw_encoder_export_all(pair.encoder, keep_last, saved), DW_OK);
+    assert_int_equal(dw_encoder_export(pair.encoder, NULL, keep_last, saved), DW_OK);
     for (size_t at = 0; at < sizeof saved; at++) {
         memcpy(bad, saved, sizeof bad);
         bad[at] ^= 0x10;

@@ -21,10 +21,11 @@ static void open_ends(ends *e, const char *text, uint32_t most_t, uint32_t c)
     assert_int_equal(dw_config_parse(&config, text, NULL), DW_OK);
     dw_tensor x = dw_tensor_3d(e, DW_BF16, 1, most_t, c);
     e->cap = dw_frame_bound(&config, &x);
-    config.allocator = test_allocator_hooks(&e->encoder_counts);
-    assert_int_equal(dw_encoder_create(&e->encoder, &config), DW_OK);
-    config.allocator = test_allocator_hooks(&e->decoder_counts);
-    assert_int_equal(dw_decoder_create(&e->decoder, &config), DW_OK);
+    dw_host host = {.struct_size = sizeof host,
+                    .allocator = test_allocator_hooks(&e->encoder_counts)};
+    assert_int_equal(dw_encoder_create(&e->encoder, &config, &host, NULL), DW_OK);
+    host.allocator = test_allocator_hooks(&e->decoder_counts);
+    assert_int_equal(dw_decoder_create(&e->decoder, &config, &host, NULL), DW_OK);
     e->x = calloc((size_t)most_t * c, 2);
     e->y = malloc((size_t)most_t * c * 2);
     e->frame = malloc(e->cap);
@@ -45,10 +46,10 @@ static void visit(ends *e, dw_key key, uint32_t t, uint32_t c)
     uint8_t reply[256];
     size_t len, reply_len;
     dw_tensor x = dw_tensor_3d(e->x, DW_BF16, 1, t, c), y = dw_tensor_3d(e->y, DW_BF16, 1, t, c);
-    assert_int_equal(dw_encode(e->encoder, &key, &x, e->frame, e->cap, &len), DW_OK);
-    assert_int_equal(dw_decode(e->decoder, e->frame, len, &y, reply, sizeof reply, &reply_len),
-                     DW_OK);
-    if (reply_len) assert_int_equal(dw_encoder_feedback(e->encoder, reply, reply_len), DW_OK);
+    assert_int_equal(dw_encode(e->encoder, &key, &x, NULL, e->frame, e->cap, &len), DW_OK);
+    assert_int_equal(
+        dw_decode(e->decoder, e->frame, len, &y, NULL, reply, sizeof reply, &reply_len), DW_OK);
+    if (reply_len) assert_int_equal(dw_encoder_take_reply(e->encoder, reply, reply_len), DW_OK);
 }
 
 /* state_bytes and slack_bytes together are all memory that an end takes, except what does not grow

@@ -32,7 +32,7 @@ static void skipped_samples_stay_within_the_skip_limit(void **state)
             x[i] += 0.005f * (float)(i / COUNT + 1) * test_normal(&random);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         for (int i = 0; i < N; i++) {
             const float *sent = x + (size_t)i * COUNT, *arrived = y + (size_t)i * COUNT;
             assert_true(norm_of_difference(sent, arrived) <=
@@ -62,7 +62,7 @@ static void unchanged_samples_cost_no_payload(void **state)
     dw_tensor gaps = {wide, DW_F32, 1, T, C, T * (C + GAP), C + GAP};
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     memcpy(z, y, sizeof y);
     size_t first = pair.len;
     for (int visit = 0; visit < 3; visit++) {
@@ -71,7 +71,7 @@ static void unchanged_samples_cost_no_payload(void **state)
         memset(y, 0, sizeof y);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
         assert_memory_equal(y, z, sizeof y);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
     }
     assert_int_equal(test_encoder_counters(pair.encoder).skipped_entries, 3);
     test_pair_close(&pair);
@@ -90,7 +90,7 @@ static void values_that_are_not_finite_are_sent(void **state)
         test_fill(&random, x, DW_F32, COUNT, 1.0f);
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        test_pair_feedback(&pair);
+        test_pair_take_reply(&pair);
         x[COUNT / 2] = bad[i];
         test_pair_encode(&pair, keys, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -111,12 +111,12 @@ static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
     test_fill(&random, x, DW_F32, COUNT, 1.0f);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     for (int i = 0; i < COUNT; i++) x[i] += 1;
     test_pair_encode(&pair, keys, &tx); /* this frame is lost */
     test_pair_encode(&pair, keys, &tx); /* and this one is skipped, which the decoder refuses */
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
-    test_pair_feedback(&pair);
+    test_pair_take_reply(&pair);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(test_encoder_counters(pair.encoder).skipped_entries, 1);

@@ -265,8 +265,9 @@ static void a_sample_that_is_too_large_is_refused_with_the_limit(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1u << 18, 1u << 18);
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         dw_encoder *encoder;
-        assert_int_equal(dw_encoder_create_text(&encoder, configs[i], NULL), DW_OK);
-        assert_int_equal(dw_encode(encoder, &key, &tx, frame, sizeof frame, &len), DW_ERR_LIMIT);
+        encoder = test_encoder(configs[i]);
+        assert_int_equal(dw_encode(encoder, &key, &tx, NULL, frame, sizeof frame, &len),
+                         DW_ERR_LIMIT);
         assert_non_null(strstr(dw_encoder_why(encoder), "takes at most"));
         assert_non_null(strstr(dw_encoder_why(encoder), "as several samples"));
         dw_encoder_destroy(encoder);

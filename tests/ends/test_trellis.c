@@ -175,7 +175,8 @@ static void decoders_read_a_trellis_without_an_option(void **state)
     test_pair_open(&plain, "direct:form=step,group=sample,entropy=rans", 1, T, C, DW_F32);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(*parts_of(&pair), 2);
-    assert_int_equal(dw_decode(plain.decoder, pair.frame, pair.len, &ty, NULL, 0, NULL), DW_OK);
+    assert_int_equal(dw_decode(plain.decoder, pair.frame, pair.len, &ty, NULL, NULL, 0, NULL),
+                     DW_OK);
     assert_true(norm_of(x, y, SIZE) < 0.25 * norm_of(x, NULL, SIZE));
     test_pair_close(&pair);
     test_pair_close(&plain);

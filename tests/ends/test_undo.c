@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_undo.c - frames that were not delivered, with decay=: the residuals of their keys become
- * what they were (dw_encoder_undo), or contain what the frame carried (dw_encoder_give_back).
+ * what they were (dw_encoder_give_back), or contain what the frame carried (dw_encoder_give_back).
  *
  * The bits are those of a reference that computes with x and y alone. */
 #include <fenv.h>
@@ -37,7 +37,7 @@ static void begin(const char *codec, float decay, dw_dtype dtype)
     f.x.stride_n = T * f.x.stride_t;
     snprintf(text, sizeof text, decay > 0 ? "%s,feedback=ef,decay=%g" : "%s,feedback=ef", codec,
              (double)decay);
-    assert_int_equal(dw_encoder_create_text(&f.encoder, text, NULL), DW_OK);
+    f.encoder = test_encoder(text);
     f.frame = malloc(FRAME_BYTES);
 }
 
@@ -52,8 +52,8 @@ static void decode(const uint8_t *frame, size_t len)
 {
     dw_decoder *decoder;
     dw_tensor y = dw_tensor_3d(f.r.y, DW_F32, N, T, C);
-    assert_int_equal(dw_decoder_create_text(&decoder, f.codec, NULL), DW_OK);
-    assert_int_equal(dw_decode(decoder, frame, len, &y, NULL, 0, NULL), DW_OK);
+    decoder = test_decoder(f.codec);
+    assert_int_equal(dw_decode(decoder, frame, len, &y, NULL, NULL, 0, NULL), DW_OK);
     dw_decoder_destroy(decoder);
 }
 
@@ -69,7 +69,7 @@ static void visit(bool is_poisoned)
                          value);
             }
     fesetround(f.rounding);
-    assert_int_equal(dw_encode(f.encoder, keys, &f.x, f.frame, FRAME_BYTES, &f.len), DW_OK);
+    assert_int_equal(dw_encode(f.encoder, keys, &f.x, NULL, f.frame, FRAME_BYTES, &f.len), DW_OK);
     fesetround(FE_TONEAREST);
     decode(f.frame, f.len);
     keep_rest(&f.r, &f.x);
@@ -112,14 +112,14 @@ static void check_undo(const char *codec, float decay, dw_dtype dtype)
         reference_undone();
         f.rounding = i == 2 ? FE_UPWARD : FE_TONEAREST;
         fesetround(f.rounding);
-        assert_int_equal(dw_encoder_undo(f.encoder, f.frame, f.len, &f.x), DW_OK);
+        assert_int_equal(dw_encoder_give_back(f.encoder, f.frame, f.len, &f.x), DW_OK);
         fesetround(FE_TONEAREST);
         expect_held(f.encoder, &f.r, codec);
         for (int k = 0; k < N * SIZE; k++)
             if (!(fabsf(f.r.held[k] - before[k]) < 1e-4f))
                 fail_msg("%s: element %d was %g and is %g", codec, k, (double)before[k],
                          (double)f.r.held[k]);
-        expect(dw_encoder_undo(f.encoder, f.frame, f.len, &f.x), DW_ERR_ARGUMENT, "each once");
+        expect(dw_encoder_give_back(f.encoder, f.frame, f.len, &f.x), DW_ERR_ARGUMENT, "each once");
         visit(false);
     }
     end();
@@ -155,7 +155,7 @@ static void frames_given_back_have_decayed(void **state)
         volatile float carried = 0.75f * f.r.y[i], less = f.r.held[i] - carried;
         if (isfinite(less)) f.r.held[i] = less;
     }
-    expect(dw_encoder_give_back(f.encoder, f.frame, f.len), DW_OK, "given back");
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, NULL), DW_OK, "given back");
     visit(false);
     end();
 }
@@ -168,21 +168,21 @@ static void only_the_last_frame_of_a_key_is_undone(void **state)
     size_t len = f.len;
     memcpy(old, f.frame, len);
     visit(false);
-    expect(dw_encoder_undo(f.encoder, old, len, &f.x), DW_ERR_ARGUMENT, "a later frame");
+    expect(dw_encoder_give_back(f.encoder, old, len, &f.x), DW_ERR_ARGUMENT, "a later frame");
     dw_tensor other = f.x;
     other.c--;
-    expect(dw_encoder_undo(f.encoder, f.frame, f.len, &other), DW_ERR_SHAPE, "shape");
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, &other), DW_ERR_SHAPE, "shape");
     other = f.x;
     other.n = 1;
-    expect(dw_encoder_undo(f.encoder, f.frame, f.len, &other), DW_ERR_SHAPE, "shape");
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, &other), DW_ERR_SHAPE, "shape");
     other = f.x;
     other.dtype = (dw_dtype)9;
-    expect(dw_encoder_undo(f.encoder, f.frame, f.len, &other), DW_ERR_ARGUMENT, "valid tensor");
-    expect(dw_encoder_undo(f.encoder, f.frame, f.len, NULL), DW_ERR_ARGUMENT, "NULL");
-    expect(dw_encoder_undo(f.encoder, NULL, f.len, &f.x), DW_ERR_ARGUMENT, "NULL");
-    assert_int_equal(dw_encoder_undo(NULL, f.frame, f.len, &f.x), DW_ERR_ARGUMENT);
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, &other), DW_ERR_ARGUMENT,
+           "valid tensor");
+    expect(dw_encoder_give_back(f.encoder, NULL, f.len, &f.x), DW_ERR_ARGUMENT, "NULL");
+    assert_int_equal(dw_encoder_give_back(NULL, f.frame, f.len, &f.x), DW_ERR_ARGUMENT);
     f.frame[f.len - 1] ^= 1;
-    expect(dw_encoder_undo(f.encoder, f.frame, f.len, &f.x), DW_ERR_CORRUPT, "");
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, &f.x), DW_ERR_CORRUPT, "");
     f.frame[f.len - 1] ^= 1;
     /* A frame that was given back can still not be undone. */
     decode(f.frame, f.len);
@@ -190,8 +190,8 @@ static void only_the_last_frame_of_a_key_is_undone(void **state)
         volatile float carried = 0.9f * f.r.y[i];
         f.r.held[i] -= carried;
     }
-    expect(dw_encoder_give_back(f.encoder, f.frame, f.len), DW_OK, "");
-    expect(dw_encoder_undo(f.encoder, f.frame, f.len, &f.x), DW_ERR_ARGUMENT, "each once");
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, NULL), DW_OK, "");
+    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, &f.x), DW_ERR_ARGUMENT, "each once");
     free(old);
     end();
 }

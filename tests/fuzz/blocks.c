@@ -58,3 +58,10 @@ dw_allocator fuzz_allocator(void)
 {
     return (dw_allocator){allocate, release, NULL};
 }
+
+const dw_host *fuzz_host(void)
+{
+    static const dw_host host = {.struct_size = sizeof host,
+                                 .allocator = {.allocate = allocate, .release = release}};
+    return &host;
+}

@@ -160,8 +160,7 @@ dw_config fuzz_config(fuzz_input *whole)
     dw_codec later = pick_later_codec(&front);
     bool rotates = is_rotated(&front);
     const fuzz_input all = front;
-    dw_config config;
-    REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
+    dw_config config = {.struct_size = sizeof config};
     /* Delta is the most likely codec, because it has the most state. */
     uint32_t choice = fuzz_below(input, 2 * OLD_CODECS);
     config.codec = (dw_codec)dw_codec_words[choice < OLD_CODECS ? choice : 0].value;
@@ -191,7 +190,6 @@ dw_config fuzz_config(fuzz_input *whole)
                                      dw_option_get(&dw_options[i], &config)))
                 dw_option_set(&dw_options[i], &config, 0);
     if (config.incarnation == 0) config.incarnation = 0x1234;
-    config.allocator = fuzz_allocator();
     REQUIRE(dw_config_check(&config, NULL) == DW_OK);
     return config;
 }
@@ -326,8 +324,8 @@ void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x)
 dw_status fuzz_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                       size_t cap, size_t *len)
 {
-    dw_status status = dw_encode(encoder, keys, x, frame, cap, len);
+    dw_status status = dw_encode(encoder, keys, x, NULL, frame, cap, len);
     if (status != DW_ERR_LIMIT || !strstr(dw_encoder_why(encoder), "error=abs")) return status;
     memset(x->data, 0, fuzz_tensor_bytes(x));
-    return dw_encode(encoder, keys, x, frame, cap, len);
+    return dw_encode(encoder, keys, x, NULL, frame, cap, len);
 }

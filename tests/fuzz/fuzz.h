@@ -62,7 +62,7 @@ static inline uint64_t fuzz_random(uint64_t *state)
 
 /* A valid config of any codec, made from the library's own table of options: every word of every
  * option is possible, and numbers at and between the limits. The incarnation is never random, so
- * that an input does the same in every run. The config allocates with fuzz_allocator. */
+ * that an input does the same in every run. */
 dw_config fuzz_config(fuzz_input *input);
 
 /* The extents of one sample: mostly some hundred elements, sometimes a row that is cut into
@@ -97,6 +97,7 @@ dw_status fuzz_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *
  * mapping, poisoning and unmapping them would take longer than everything else that an input does.
  * Free blocks are poisoned under AddressSanitizer. */
 dw_allocator fuzz_allocator(void);
+const dw_host *fuzz_host(void); /* with it */
 
 /* Computes the digests of docs/format.md (payloads, tables, header) again, if the bytes can be read
  * as a frame or reply at all, so that changed bytes get past these checks. state_digest and

@@ -124,7 +124,7 @@ static void tell_counts(void)
 static void require_same_state(const world *w)
 {
     dw_counters count_now = {.struct_size = sizeof count_now};
-    REQUIRE(dw_decoder_counters(w->decoder, &count_now) == DW_OK);
+    REQUIRE(dw_decoder_count(w->decoder, &count_now) == DW_OK);
     REQUIRE(count_now.keys_held == model_keys(&w->model));
     for (int i = 0; i < MODEL_KEYS; i++) {
         const model_held *held = &w->model.held[i];
@@ -151,7 +151,7 @@ static float pick_factor(fuzz_input *input)
 static uint64_t frames_of(const world *w)
 {
     dw_counters found = {.struct_size = sizeof found};
-    REQUIRE(dw_decoder_counters(w->decoder, &found) == DW_OK);
+    REQUIRE(dw_decoder_count(w->decoder, &found) == DW_OK);
     return found.frames;
 }
 
@@ -184,11 +184,10 @@ static model_answer deliver(world *w, fuzz_input *input, const uint8_t *frame, s
         model_decode(&w->model, frame, len, &modelled, &options, expected_reply, cap);
     dw_decode_options checks = options;
     checks.only_checks = 1;
-    dw_status said =
-        dw_decode_with(w->decoder, frame, len, &given, &checks, reply, cap, &reply_len);
+    dw_status said = dw_decode(w->decoder, frame, len, &given, &checks, reply, cap, &reply_len);
     REQUIRE(reply_len == 0 && frames_of(w) == frames);
-    dw_status status = dw_decode_with(w->decoder, frame, len, &given, how & 7 ? &options : NULL,
-                                      reply, cap, &reply_len);
+    dw_status status = dw_decode(w->decoder, frame, len, &given, how & 7 ? &options : NULL, reply,
+                                 cap, &reply_len);
     REQUIRE(said == status); /* and nothing has changed, or this decode would not be the model's */
     count.frames++;
     if (status != answer.status)
@@ -421,7 +420,8 @@ static void encode(world *w, fuzz_input *input)
 
 static void answer_encoder(world *w)
 {
-    if (w->reply_len > 0) REQUIRE(dw_encoder_feedback(w->encoder, w->reply, w->reply_len) == DW_OK);
+    if (w->reply_len > 0)
+        REQUIRE(dw_encoder_take_reply(w->encoder, w->reply, w->reply_len) == DW_OK);
 }
 
 /* A frame of the encoder after which nothing went wrong must be accepted. */
@@ -509,8 +509,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     w.frame = malloc(w.cap);
     REQUIRE(w.x.data && w.frame);
     model_open(&w.model, &w.config);
-    REQUIRE(dw_encoder_create(&w.encoder, &w.config) == DW_OK);
-    REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&w.encoder, &w.config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&w.decoder, &w.config, fuzz_host(), NULL) == DW_OK);
     attack(&w, &input);
     dw_encoder_destroy(w.encoder);
     dw_decoder_destroy(w.decoder);

@@ -37,7 +37,7 @@ static dw_status exchange(pair *p, fuzz_input *input, uint8_t *reply, size_t *re
     fuzz_tensor_fill(input, &p->x);
     REQUIRE(fuzz_encode(p->encoder, keys, &p->x, p->frame, p->cap, &len) == DW_OK);
     *reply_len = 0;
-    return dw_decode(p->decoder, p->frame, len, &p->y, reply, dw_reply_bound(N), reply_len);
+    return dw_decode(p->decoder, p->frame, len, &p->y, NULL, reply, dw_reply_bound(N), reply_len);
 }
 
 /* The unchanged reply, the reply with a few changes and new digests, or bytes of the input. */
@@ -91,13 +91,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (p.config.codec == DW_CODEC_TAH)
         p.config = (dw_config){.struct_size = sizeof p.config,
                                .codec = DW_CODEC_DIRECT,
-                               .incarnation = p.config.incarnation,
-                               .allocator = p.config.allocator};
+                               .incarnation = p.config.incarnation};
     fuzz_fit(&p.config, T, C);
     p.x = dw_tensor_3d(x, DW_F32, N, T, C);
     p.y = dw_tensor_3d(y, DW_F32, N, T, C);
-    REQUIRE(dw_encoder_create(&p.encoder, &p.config) == DW_OK);
-    REQUIRE(dw_decoder_create(&p.decoder, &p.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&p.encoder, &p.config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&p.decoder, &p.config, fuzz_host(), NULL) == DW_OK);
     p.cap = dw_frame_bound(&p.config, &p.x);
     p.frame = malloc(p.cap);
     REQUIRE(p.frame != NULL && dw_reply_bound(N) <= sizeof reply);
@@ -105,16 +104,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t len = 0;
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
     if ((fuzz_byte(&input) & 1) && len > 0)
-        REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+        REQUIRE(dw_encoder_take_reply(p.encoder, reply, len) == DW_OK);
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
     len = hostile_reply(&input, reply, len);
     dw_counters before = {.struct_size = sizeof before};
-    (void)dw_encoder_counters(p.encoder, &before);
-    dw_status readable = read_whole(reply, len), taken = dw_encoder_feedback(p.encoder, reply, len);
+    (void)dw_encoder_count(p.encoder, &before);
+    dw_status readable = read_whole(reply, len),
+              taken = dw_encoder_take_reply(p.encoder, reply, len);
     if (readable != DW_OK) REQUIRE(taken == readable || len == 0);
     if (taken != DW_OK) {
         dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_counters(p.encoder, &after);
+        (void)dw_encoder_count(p.encoder, &after);
         REQUIRE(memcmp(&before, &after, sizeof before) == 0);
     }
     require_in_step(&p);
@@ -123,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dw_status status = exchange(&p, &input, reply, &len);
     for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
         REQUIRE(taken == DW_OK); /* if the encoder refused the reply, it did not change */
-        REQUIRE(len > 0 && dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+        REQUIRE(len > 0 && dw_encoder_take_reply(p.encoder, reply, len) == DW_OK);
         status = exchange(&p, &input, reply, &len);
     }
     REQUIRE(status == DW_OK);

@@ -119,7 +119,7 @@ static flight *next_flight(world *w)
 static dw_counters counters_of(const world *w)
 {
     dw_counters found = {.struct_size = sizeof found};
-    REQUIRE(dw_encoder_counters(w->encoder, &found) == DW_OK);
+    REQUIRE(dw_encoder_count(w->encoder, &found) == DW_OK);
     return found;
 }
 
@@ -157,12 +157,12 @@ static void require_nothing_done(const world *w, const dw_counters *before)
 static bool is_undone(world *w, fuzz_input *input, const flight *f, const dw_tensor *x)
 {
     if (!w->config.decay || f->is_stateless || fuzz_byte(input) % 4 != 1) return false;
-    dw_status status = dw_encoder_undo(w->encoder, f->frame, f->len, x);
+    dw_status status = dw_encoder_give_back(w->encoder, f->frame, f->len, x);
     if (status == DW_ERR_ARGUMENT && w->config.quota_bytes) return false;
     REQUIRE(status == DW_OK);
     ledger_undone(&w->residuals, w->encoder, f->frame, f->len, x, f->which);
     fuzz_reach("a frame that is undone");
-    REQUIRE(dw_encoder_undo(w->encoder, f->frame, f->len, x) == DW_ERR_ARGUMENT);
+    REQUIRE(dw_encoder_give_back(w->encoder, f->frame, f->len, x) == DW_ERR_ARGUMENT);
     return true;
 }
 
@@ -189,8 +189,8 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     bool keeps = w->config.codec == DW_CODEC_DELTA || ledger_is_kept(&w->residuals);
     bool needs_keys = keeps && !options.stateless;
     f->is_stateless = options.stateless;
-    dw_status status = dw_encode_with(w->encoder, needs_keys || fuzz_byte(input) & 1 ? keys : NULL,
-                                      &x, &options, f->frame, cap, &f->len);
+    dw_status status = dw_encode(w->encoder, needs_keys || fuzz_byte(input) & 1 ? keys : NULL, &x,
+                                 &options, f->frame, cap, &f->len);
     if (status == DW_ERR_NO_ROOM && options.limit && !expected) {
         require_nothing_done(w, &before);
         remove_flight(w, w->n_wire - 1);
@@ -201,7 +201,7 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
         REQUIRE(w->config.error_abs);
         memset(x.data, 0, fuzz_tensor_bytes(&x));
         options.limit = expected;
-        status = dw_encode_with(w->encoder, keys, &x, &options, f->frame, cap, &f->len);
+        status = dw_encode(w->encoder, keys, &x, &options, f->frame, cap, &f->len);
     }
     REQUIRE(status == DW_OK);
     REQUIRE(f->len <= cap && (!options.limit || f->len <= options.limit));
@@ -356,7 +356,8 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
         frame[spot] ^= (uint8_t)(1u << fuzz_below(damage, 8));
     }
     dw_tensor y = view(w, w->y, f->n);
-    dw_status status = dw_decode(w->decoder, frame, f->len, &y, reply, sizeof reply, &reply_len);
+    dw_status status =
+        dw_decode(w->decoder, frame, f->len, &y, NULL, reply, sizeof reply, &reply_len);
     free(frame);
     REQUIRE(status != DW_ERR_ARGUMENT && status != DW_ERR_NO_MEMORY && status != DW_ERR_STATE);
     REQUIRE(reply_len == 0 || w->config.replies != DW_REPLIES_NEVER);
@@ -372,7 +373,7 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
 
 static void take_reply(world *w, uint32_t at, bool stays)
 {
-    dw_status status = dw_encoder_feedback(w->encoder, w->reply[at], w->reply_len[at]);
+    dw_status status = dw_encoder_take_reply(w->encoder, w->reply[at], w->reply_len[at]);
     REQUIRE(status == DW_OK); /* no error, even for old replies and for another incarnation's */
     if (stays) return;
     w->n_replies--;
@@ -386,12 +387,12 @@ static void give_back(world *w, uint32_t at)
 {
     const flight *f = &w->wire[at];
     if (ledger_is_kept(&w->residuals) && !f->is_stateless) {
-        dw_status status = dw_encoder_give_back(w->encoder, f->frame, f->len);
+        dw_status status = dw_encoder_give_back(w->encoder, f->frame, f->len, NULL);
         REQUIRE(status == DW_OK || status == DW_ERR_ARGUMENT);
         if (status == DW_OK) {
             ledger_given(&w->residuals, w->encoder, f->frame, f->len, f->which);
             fuzz_reach("a frame that is given back");
-            REQUIRE(dw_encoder_give_back(w->encoder, f->frame, f->len) == DW_ERR_ARGUMENT);
+            REQUIRE(dw_encoder_give_back(w->encoder, f->frame, f->len, NULL) == DW_ERR_ARGUMENT);
         }
     }
     remove_flight(w, at);
@@ -402,7 +403,7 @@ static void restart_encoder(world *w)
     ledger_forget_all(&w->residuals);
     dw_encoder_destroy(w->encoder);
     w->config.incarnation = ++w->incarnation;
-    REQUIRE(dw_encoder_create(&w->encoder, &w->config) == DW_OK);
+    REQUIRE(dw_encoder_create(&w->encoder, &w->config, fuzz_host(), NULL) == DW_OK);
 }
 
 static void forget(world *w, uint32_t which)
@@ -420,7 +421,7 @@ static void reset(world *w)
 static void restart_decoder(world *w)
 {
     dw_decoder_destroy(w->decoder);
-    REQUIRE(dw_decoder_create(&w->decoder, &w->config) == DW_OK);
+    REQUIRE(dw_decoder_create(&w->decoder, &w->config, fuzz_host(), NULL) == DW_OK);
     w->n_lives = 0;
     memset(w->key_life, 0, sizeof w->key_life);
 }
@@ -530,7 +531,7 @@ static void require_healing(world *w, fuzz_input *input)
     }
     if (w->config.codec != DW_CODEC_DELTA || w->config.quota_bytes) return;
     dw_counters received = {.struct_size = sizeof received};
-    REQUIRE(dw_decoder_counters(w->decoder, &received) == DW_OK);
+    REQUIRE(dw_decoder_count(w->decoder, &received) == DW_OK);
     REQUIRE(counters_of(w).keys_held == KEYS && received.keys_held == KEYS);
 }
 
@@ -569,8 +570,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     w.x = malloc(MOST_N * w.sample_bytes);
     w.y = malloc(MOST_N * w.sample_bytes);
     REQUIRE(w.x && w.y);
-    REQUIRE(dw_encoder_create(&w.encoder, &w.config) == DW_OK);
-    REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&w.encoder, &w.config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&w.decoder, &w.config, fuzz_host(), NULL) == DW_OK);
     ledger_open(&w.residuals, &w.config, w.dtype, w.t, w.c);
     for (int steps = 0; steps < MOST_STEPS && input.left > 0; steps++) step(&w, &input);
     require_healing(&w, &input);

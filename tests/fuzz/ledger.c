@@ -48,9 +48,9 @@ static float *decoded(const ledger *l, const uint8_t *frame, size_t len, uint32_
 {
     dw_decoder *decoder;
     float *y = calloc(n, elements(l) * sizeof *y);
-    REQUIRE(y != NULL && dw_decoder_create(&decoder, &l->config) == DW_OK);
+    REQUIRE(y != NULL && dw_decoder_create(&decoder, &l->config, fuzz_host(), NULL) == DW_OK);
     dw_tensor view = dw_tensor_3d(y, DW_F32, n, l->t, l->c);
-    REQUIRE(dw_decode(decoder, frame, len, &view, NULL, 0, NULL) == DW_OK);
+    REQUIRE(dw_decode(decoder, frame, len, &view, NULL, NULL, 0, NULL) == DW_OK);
     dw_decoder_destroy(decoder);
     return y;
 }

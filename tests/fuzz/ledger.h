@@ -34,7 +34,7 @@ void ledger_sent(ledger *l, const dw_encoder *encoder, const uint8_t *frame, siz
 void ledger_given(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
                   const uint32_t *which);
 
-/* To be called when this frame of x, the last one of its keys, was undone (dw_encoder_undo).
+/* To be called when this frame of x, the last one of its keys, was undone (dw_encoder_give_back).
  * Requires the same. */
 void ledger_undone(ledger *l, const dw_encoder *encoder, const uint8_t *frame, size_t len,
                    const dw_tensor *x, const uint32_t *which);

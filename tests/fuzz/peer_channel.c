@@ -27,8 +27,8 @@ void peer_channel_start(void)
                               .group = 16,
                               .prev = DW_F32,
                               .incarnation = 5};
-    REQUIRE(dw_encoder_create(&peer.encoder, &peer.config) == DW_OK &&
-            dw_decoder_create(&peer.decoder, &peer.config) == DW_OK);
+    REQUIRE(dw_encoder_create(&peer.encoder, &peer.config, NULL, NULL) == DW_OK &&
+            dw_decoder_create(&peer.decoder, &peer.config, NULL, NULL) == DW_OK);
     peer.config.incarnation = 0x1234;
 }
 
@@ -48,12 +48,12 @@ void peer_channel_hear(const unsigned char *data, size_t len)
     dw_envelope envelope;
     REQUIRE(dw_envelope_read(data, len, 0, &envelope));
     if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
-        dw_encoder_feedback(peer.encoder, envelope.body, envelope.body_len);
+        dw_encoder_take_reply(peer.encoder, envelope.body, envelope.body_len);
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
     float y[VALUES];
     dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_decode(peer.decoder, envelope.body, envelope.body_len, &there, peer.reply, sizeof peer.reply,
-              &peer.reply_len);
+    dw_decode(peer.decoder, envelope.body, envelope.body_len, &there, NULL, peer.reply,
+              sizeof peer.reply, &peer.reply_len);
     peer.reply_sequence = envelope.sequence;
 }
 
@@ -98,7 +98,7 @@ void say_frame(fuzz_input *input, uint32_t *numbers)
         x[i] = (float)((int)(*numbers * 7 + (unsigned)i * 13) % 101 - 50);
     ++*numbers;
     dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
-    REQUIRE(dw_encode(peer.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
+    REQUIRE(dw_encode(peer.encoder, &key, &there, NULL, frame, sizeof frame, &len) == DW_OK);
     dw_tensor prev;
     REQUIRE(dw_encoder_peek(peer.encoder, key, &prev) == DW_OK && prev.dtype == DW_F32);
     memcpy(peer.made[peer.n_made++], prev.data, sizeof peer.made[0]);
@@ -164,7 +164,7 @@ void send_tensor(const dw_link *link, fuzz_input *input, uint32_t *numbers)
     ++*numbers;
     dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
     if (link->settings.max_message_bytes < 1024) return;
-    dw_status status = dw_channel_send(peer.channel, &key, &here);
+    dw_status status = dw_channel_send(peer.channel, &key, &here, NULL);
     REQUIRE(status == DW_OK || (status == link->failure.status && status != DW_OK) ||
             status == DW_ERR_PEER);
 }
@@ -174,8 +174,8 @@ void receive_tensor(fuzz_input *input)
     float y[VALUES];
     dw_key key;
     dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_status status =
-        dw_channel_recv(peer.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
+    dw_status status = dw_channel_recv(peer.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4],
+                                       &key, &here, NULL);
     if (status != DW_OK) {
         REQUIRE(status == DW_PENDING || dw_channel_why(peer.channel)[0]);
         return;

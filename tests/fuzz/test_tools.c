@@ -46,8 +46,8 @@ static void check_sealing(const dw_config *given)
     y.data = out;
     none.data = NULL;
     REQUIRE(frame && sealed);
-    REQUIRE(dw_encoder_create(&encoder, config) == DW_OK);
-    REQUIRE(dw_decoder_create(&decoder, config) == DW_OK);
+    REQUIRE(dw_encoder_create(&encoder, config, fuzz_host(), NULL) == DW_OK);
+    REQUIRE(dw_decoder_create(&decoder, config, fuzz_host(), NULL) == DW_OK);
     model_open(&m, config);
     for (uint64_t visit = 0; visit < 2; visit++) {
         fuzz_input input = random_input(noise, sizeof noise, visit);
@@ -57,7 +57,8 @@ static void check_sealing(const dw_config *given)
         spoil_digests(sealed);
         fuzz_seal_frame(sealed, len);
         REQUIRE(memcmp(frame, sealed, len) == 0);
-        REQUIRE(dw_decode(decoder, sealed, len, &y, reply, sizeof reply, &reply_len) == DW_OK);
+        REQUIRE(dw_decode(decoder, sealed, len, &y, NULL, reply, sizeof reply, &reply_len) ==
+                DW_OK);
         REQUIRE(model_decode(&m, sealed, len, &none, NULL, NULL, 0).status == DW_OK);
     }
     model_close(&m);

@@ -21,8 +21,11 @@ LIBRARIES = {
     "deltawire-mpi-openmpi": (["mpi.h"], "transports/mpi"),
     "deltawire-mpi-mpich": (["mpi.h"], "transports/mpi"),
 }
-# Library -> headers of its own whose functions other rooms call (OPEN_HEADERS in arrows.py).
-PRIVATE = {"deltawire-net": ["transports/channel/saved.h"]}
+# Headers of functions that a library exports for the others of the project alone.
+INTERNAL = {
+    "deltawire": ["base/cuda_memory.h"],
+    "deltawire-net": ["transports/channel/saved.h"],
+}
 # Library -> the linker's version script, which lists the same functions.
 MAPS = {
     "deltawire": "src/libdeltawire.map",
@@ -95,7 +98,7 @@ def run(*command):
 
 
 def declared(root, headers):
-    """The functions that the public headers mark with DW_API."""
+    """The functions that headers mark with DW_API."""
     names = set()
     for header in headers:
         source = house.without_comments(house.text(root, header))
@@ -190,7 +193,7 @@ def check(root, build):
     for name, (headers, folder) in LIBRARIES.items():
         place = pathlib.Path(build) / folder
         public = [f"{house.PUBLIC_HEADERS}/{header}" for header in headers]
-        functions = declared(root, public + PRIVATE.get(name, []))
+        functions = declared(root, public + INTERNAL.get(name, []))
         shared = [
             path
             for path in place.glob(f"lib{name}.so*")

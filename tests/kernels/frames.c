@@ -31,7 +31,7 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
         assert_non_null(j->frames[i]);
         memcpy(j->frames[i], j->pair.frame, j->pair.len);
         assert_int_equal(test_pair_decode(&j->pair, &y), DW_OK);
-        test_pair_feedback(&j->pair);
+        test_pair_take_reply(&j->pair);
         test_pair_in_step(&j->pair, key);
     }
     /* When the decoder gets a duplicate, it digests its copy of prev again. The digest must be the

@@ -32,7 +32,7 @@ def test_the_decoder_gives_what_the_encoder_expects(text, dtype):
         assert y.dtype == ("f32" if dtype is numpy.float32 else "f16")
         assert same(y, made)
         assert reply is not None or Config(text).codec != "delta"
-        encoder.feedback(reply)
+        encoder.take_reply(reply)
     held = 3 if Config(text).codec == "delta" else 0
     assert encoder.counters().keys_held == decoder.counters().keys_held == held
     assert encoder.counters().frames == decoder.counters().frames == 3
@@ -52,7 +52,7 @@ def test_counters_are_named_as_in_the_header():
     assert encoder.counters().ratio == 0 and encoder.counters().hit_rate == 0
     for _ in range(4):
         frame = encoder.encode(x, [1, 2])
-        encoder.feedback(decoder.decode(frame).reply)
+        encoder.take_reply(decoder.decode(frame).reply)
     counters = encoder.counters()
     assert counters.key_entries == 2 and counters.delta_entries == 6
     assert counters.hit_rate == 0.75 and counters.raw_bytes == 4 * x.nbytes
@@ -118,7 +118,7 @@ def test_ids_of_many_kinds():
 def test_stateless_needs_no_ids_and_leaves_state_alone():
     encoder, decoder = pair()
     x = normal((2, 3, 64))
-    encoder.feedback(decoder.decode(encoder.encode(x, [1, 2])).reply)
+    encoder.take_reply(decoder.decode(encoder.encode(x, [1, 2])).reply)
     before = bits(encoder.peek(1)).copy()
     frame = encoder.encode(x * 3, stateless=True)
     assert {e.role for e in deltawire.frame_info(frame).entries} == {"stateless"}
@@ -301,7 +301,7 @@ def test_bounds_of_frames_and_replies():
 def test_frames_can_be_read():
     encoder, decoder = pair("delta:bits=4,audit=2")
     x = normal((2, 3, 64), dtype=numpy.float16)
-    encoder.feedback(decoder.decode(encoder.encode(x, [1, (2, 5)])).reply)
+    encoder.take_reply(decoder.decode(encoder.encode(x, [1, (2, 5)])).reply)
     encoder.forget(77)
     encoder.forget(1)
     frame = encoder.encode(x, [3, (2, 5)])

@@ -59,8 +59,8 @@ def test_frames_and_results_have_the_bits_of_the_cpu(text, place):
         assert type(ours) is bytes and payloads(ours) == payloads(theirs)
         got = there[1].decode(theirs, out=y)
         assert got.tensor is y and got.ids == IDS
-        here[0].feedback(got.reply)
-        there[0].feedback(here[1].decode(ours, out=made).reply)
+        here[0].take_reply(got.reply)
+        there[0].take_reply(here[1].decode(ours, out=made).reply)
         assert (bits(y.read()) == bits(made)).all()
     assert there[0].counters().frames == 3
 

@@ -26,7 +26,7 @@ class Ends:
         frame = self.encoder.encode(x, self.ids, reconstruction=made)
         y, ids, reply = self.decoder.decode(frame)
         assert same(y, made) and ids == self.ids
-        self.encoder.feedback(reply)
+        self.encoder.take_reply(reply)
 
     def states(self):
         return self.encoder.export_states(), self.decoder.export_states()
@@ -52,7 +52,7 @@ def test_a_frame_damaged_or_cut_at_every_byte():
     assert same(out, untouched) and ends.decoder.export_states() == held
     assert {"FORMAT", "CORRUPT", "VERSION"} <= kinds
     assert ends.decoder.counters().rejected_frames == 2 * len(frame)
-    ends.encoder.feedback(ends.decoder.decode(frame, out).reply)
+    ends.encoder.take_reply(ends.decoder.decode(frame, out).reply)
     ends.step(9)
 
 
@@ -63,7 +63,7 @@ def test_a_rejected_frame_is_answered():
     with refused("CORRUPT") as caught:
         ends.decoder.decode(frame)
     assert not deltawire.reply_info(caught.value.reply).accepted
-    ends.encoder.feedback(caught.value.reply)
+    ends.encoder.take_reply(caught.value.reply)
     ends.step(5)
     frame[-2] ^= 1
     with pytest.raises(DeltawireError) as caught:
@@ -113,7 +113,7 @@ def test_tensors_and_ids_that_do_not_fit():
         with refused("SHAPE"):
             ends.decoder.decode(frame, out)
     assert ends.decoder.export_states() == held
-    ends.encoder.feedback(ends.decoder.decode(frame).reply)
+    ends.encoder.take_reply(ends.decoder.decode(frame).reply)
     ends.step(9)
 
 
@@ -167,7 +167,7 @@ def test_closed_objects_refuse_all_calls():
             encoder,
             [
                 lambda: encoder.encode(x, [1]),
-                lambda: encoder.feedback(b""),
+                lambda: encoder.take_reply(b""),
                 lambda: encoder.forget(1),
                 lambda: encoder.reset(),
                 lambda: encoder.resync([1]),

@@ -37,7 +37,7 @@ def test_a_second_thread_gets_an_error():
     thread = threading.Thread(target=first)
     thread.start()
     entered.wait(60)
-    for call in (encoder.counters, encoder.reset, lambda: encoder.feedback(b""), encoder.close):
+    for call in (encoder.counters, encoder.reset, lambda: encoder.take_reply(b""), encoder.close):
         with refused("ARGUMENT", "in use by another thread"):
             call()
     leave.set()
@@ -85,7 +85,7 @@ def test_after_a_fork_only_new_objects_work():
     def check():
         for call in (
             lambda: encoder.encode(x, [1, 2]),
-            lambda: encoder.feedback(b"x"),
+            lambda: encoder.take_reply(b"x"),
             lambda: encoder.counters(),
             lambda: decoder.decode(frame),
             lambda: own.encode(x, [1, 2]),

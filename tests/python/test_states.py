@@ -18,7 +18,7 @@ def trained(text="delta:bits=4"):
     encoder, decoder = pair(text)
     for visit in range(3):
         frame = encoder.encode(normal((3, 4, 64), visit), IDS)
-        encoder.feedback(decoder.decode(frame).reply)
+        encoder.take_reply(decoder.decode(frame).reply)
     return encoder, decoder
 
 
@@ -80,7 +80,7 @@ def test_forget_and_reset():
     encoder.forget(5)
     encoder.forget(12345)  # an unknown id is no error
     x = normal((1, 4, 64), 4)
-    encoder.feedback(decoder.decode(encoder.encode(x, [2**63])).reply)
+    encoder.take_reply(decoder.decode(encoder.encode(x, [2**63])).reply)
     assert encoder.counters().keys_held == decoder.counters().keys_held == 2
     encoder.reset()
     assert encoder.counters().keys_held == 0
@@ -158,8 +158,8 @@ def test_frames_are_the_same_with_state_in_a_file(tmp_path):
             assert stored.encode(x, ids) == frame
             ours, theirs = receiver.decode(frame), decoder.decode(frame)
             assert same(ours.tensor, theirs.tensor) and ours.reply == theirs.reply
-            plain.feedback(ours.reply)
-            stored.feedback(ours.reply)
+            plain.take_reply(ours.reply)
+            stored.take_reply(ours.reply)
         assert same(stored.peek(3), plain.peek(3))
         counters = storage.counters()
         assert counters.reads > 50 and counters.records >= 20 and counters.failed_reads == 0

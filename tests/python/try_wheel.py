@@ -29,7 +29,7 @@ x = x.cast("f", (2, 3, 64))
 with deltawire.Encoder("delta:bits=4", threads=2) as encoder:
     with deltawire.Decoder("delta:bits=4") as decoder:
         y, ids, reply = decoder.decode(encoder.encode(x, [1, 2]))
-        encoder.feedback(reply)
+        encoder.take_reply(reply)
         assert ids == [1, 2] and y.shape == (2, 3, 64) and encoder.counters().acks == 1
 
 # Kernels, which take nvcc minutes, are compiled only where they are asked for.

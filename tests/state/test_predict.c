@@ -90,7 +90,7 @@ static void impossible_tensors_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(
-            dw_encode(pair.encoder, &(dw_key){1, 0}, &bad[i].x, frame, sizeof frame, &len),
+            dw_encode(pair.encoder, &(dw_key){1, 0}, &bad[i].x, NULL, frame, sizeof frame, &len),
             bad[i].status);
         assert_true(dw_encoder_why(pair.encoder)[0] != 0);
         if (bad[i].x.data) assert_int_equal(dw_frame_bound(&pair.config, &bad[i].x), 0);
@@ -98,10 +98,10 @@ static void impossible_tensors_are_refused(void **state)
     dw_key twice[2] = {{1, 0}, {1, 0}};
     float two[128] = {0};
     dw_tensor tx = dw_tensor_3d(two, DW_F32, 2, 1, 64);
-    assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, sizeof frame, &len),
+    assert_int_equal(dw_encode(pair.encoder, twice, &tx, NULL, frame, sizeof frame, &len),
                      DW_ERR_ARGUMENT);
     tx.n = 1;
-    assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, 100, &len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encode(pair.encoder, twice, &tx, NULL, frame, 100, &len), DW_ERR_NO_ROOM);
     assert_int_equal(test_encoder_counters(pair.encoder).keys_held, 0);
     assert_int_equal(dw_encoder_resync(pair.encoder, twice, 1, frame, sizeof frame, &len),
                      DW_ERR_ARGUMENT);
@@ -118,7 +118,8 @@ static void a_short_reply_buffer_is_refused(void **state)
     pair.reply_cap--;
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_NO_ROOM);
     assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
-    assert_int_equal(dw_decode(pair.decoder, pair.frame, pair.len, &ty, NULL, 0, NULL), DW_OK);
+    assert_int_equal(dw_decode(pair.decoder, pair.frame, pair.len, &ty, NULL, NULL, 0, NULL),
+                     DW_OK);
     test_pair_close(&pair);
 }
 

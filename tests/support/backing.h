@@ -83,9 +83,9 @@ static inline void test_pair_page(test_pair *pair, test_backing *b)
 {
     dw_encoder_destroy(pair->encoder);
     dw_decoder_destroy(pair->decoder);
-    pair->config.backing = &b->calls;
-    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config), DW_OK);
+    pair->host.backing = &b->calls;
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, &pair->host, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, &pair->host, NULL), DW_OK);
 }
 
 #endif

@@ -98,13 +98,14 @@ void test_pair_open_with(test_pair *pair, const char *config, const struct dw_pr
     static float nothing;
     dw_why why = {.text = ""};
     memset(pair, 0, sizeof *pair);
+    pair->host.struct_size = sizeof pair->host;
     if (dw_config_parse(&pair->config, config, &why)) fail_msg("%s: %s", config, why.text);
     uint32_t means;
     pair->config.profile = profile || !pair->config.profile_digest
                                ? profile
                                : test_profile_find(pair->config.profile_digest, &means);
-    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config), DW_OK);
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, NULL, NULL), DW_OK);
     dw_tensor x = dw_tensor_3d(&nothing, dtype, n, t, c);
     pair->cap = dw_frame_bound(&pair->config, &x);
     assert_true(pair->cap > 0);
@@ -112,6 +113,50 @@ void test_pair_open_with(test_pair *pair, const char *config, const struct dw_pr
     pair->reply_cap = dw_reply_bound(n);
     pair->reply = malloc(pair->reply_cap);
     assert_true(pair->frame && pair->reply);
+}
+
+typedef struct test_room {
+    void *room;
+    size_t cap, *len;
+} test_room;
+
+static dw_status keep_saved(void *context, dw_key key, const void *saved, size_t len)
+{
+    const test_room *to = context;
+    (void)key;
+    *to->len = len;
+    if (!to->room) return DW_OK;
+    assert_true(len <= to->cap);
+    memcpy(to->room, saved, len);
+    return DW_OK;
+}
+
+dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len)
+{
+    return dw_encoder_export(encoder, &key, keep_saved, &(test_room){room, cap, len});
+}
+
+dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len)
+{
+    return dw_decoder_export(decoder, &key, keep_saved, &(test_room){room, cap, len});
+}
+
+dw_encoder *test_encoder(const char *config)
+{
+    dw_encoder *encoder;
+    dw_config parsed;
+    assert_int_equal(dw_config_parse(&parsed, config, NULL), DW_OK);
+    assert_int_equal(dw_encoder_create(&encoder, &parsed, NULL, NULL), DW_OK);
+    return encoder;
+}
+
+dw_decoder *test_decoder(const char *config)
+{
+    dw_decoder *decoder;
+    dw_config parsed;
+    assert_int_equal(dw_config_parse(&parsed, config, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&decoder, &parsed, NULL, NULL), DW_OK);
+    return decoder;
 }
 
 void test_pair_close(test_pair *pair)
@@ -124,13 +169,13 @@ void test_pair_close(test_pair *pair)
 
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x)
 {
-    dw_status status = dw_encode(pair->encoder, keys, x, pair->frame, pair->cap, &pair->len);
+    dw_status status = dw_encode(pair->encoder, keys, x, NULL, pair->frame, pair->cap, &pair->len);
     if (status) fail_msg("encode: %d %s", status, dw_encoder_why(pair->encoder));
 }
 
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)
 {
-    return dw_decode(pair->decoder, pair->frame, pair->len, y, pair->reply, pair->reply_cap,
+    return dw_decode(pair->decoder, pair->frame, pair->len, y, NULL, pair->reply, pair->reply_cap,
                      &pair->reply_len);
 }
 
@@ -142,9 +187,9 @@ uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes)
     return pair->frame + entry.payload_offset;
 }
 
-void test_pair_feedback(test_pair *pair)
+void test_pair_take_reply(test_pair *pair)
 {
-    assert_int_equal(dw_encoder_feedback(pair->encoder, pair->reply, pair->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_take_reply(pair->encoder, pair->reply, pair->reply_len), DW_OK);
 }
 
 void test_pair_in_step(const test_pair *pair, dw_key key)

@@ -47,14 +47,14 @@ void test_set(void *data, dw_dtype dtype, size_t i, float value);
 static inline dw_counters test_encoder_counters(const dw_encoder *encoder)
 {
     dw_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_encoder_counters(encoder, &counters), DW_OK);
+    assert_int_equal(dw_encoder_count(encoder, &counters), DW_OK);
     return counters;
 }
 
 static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
 {
     dw_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_decoder_counters(decoder, &counters), DW_OK);
+    assert_int_equal(dw_decoder_count(decoder, &counters), DW_OK);
     return counters;
 }
 
@@ -63,6 +63,7 @@ static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
  * it; test_pair_open_with gives another. */
 typedef struct test_pair {
     dw_config config;
+    dw_host host;
     dw_encoder *encoder;
     dw_decoder *decoder;
     uint8_t *frame, *reply;
@@ -74,9 +75,15 @@ void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t,
 void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
                          uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
 void test_pair_close(test_pair *pair);
+/* Save one key to room, of cap bytes, and set *len to its length. room NULL: only *len is set. */
+dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len);
+dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len);
+/* Ends made of the text of a config, which must be valid. */
+dw_encoder *test_encoder(const char *config);
+dw_decoder *test_decoder(const char *config);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
-void test_pair_feedback(test_pair *pair);
+void test_pair_take_reply(test_pair *pair);
 
 /* The payload of the only entry of a pair's frame. bytes: its size; may be NULL. */
 uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes);

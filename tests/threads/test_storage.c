@@ -31,7 +31,7 @@ static dw_storage *open_storage(const char *name, const char *options)
 static dw_storage_counters counters_of(dw_storage *storage)
 {
     dw_storage_counters counters = {.struct_size = sizeof counters};
-    assert_int_equal(dw_storage_get_counters(storage, &counters), DW_OK);
+    assert_int_equal(dw_storage_count(storage, &counters), DW_OK);
     return counters;
 }
 
@@ -111,9 +111,11 @@ static void open_rig(rig *r, dw_storage *storage, uint64_t seed)
     test_pair_open(&r->stored, config, 1, 1, VALUES, DW_F32);
     dw_encoder_destroy(r->stored.encoder);
     dw_decoder_destroy(r->stored.decoder);
-    r->stored.config.backing = dw_storage_backing(storage);
-    assert_int_equal(dw_encoder_create(&r->stored.encoder, &r->stored.config), DW_OK);
-    assert_int_equal(dw_decoder_create(&r->stored.decoder, &r->stored.config), DW_OK);
+    r->stored.host.backing = dw_storage_backing(storage);
+    assert_int_equal(
+        dw_encoder_create(&r->stored.encoder, &r->stored.config, &r->stored.host, NULL), DW_OK);
+    assert_int_equal(
+        dw_decoder_create(&r->stored.decoder, &r->stored.config, &r->stored.host, NULL), DW_OK);
 }
 
 static void close_rig(rig *r)
@@ -133,7 +135,8 @@ static dw_tensor draw(rig *r, dw_key key)
 
 static dw_status encode(rig *r, dw_key key, const dw_tensor *x)
 {
-    return dw_encode(r->stored.encoder, &key, x, r->stored.frame, r->stored.cap, &r->stored.len);
+    return dw_encode(r->stored.encoder, &key, x, NULL, r->stored.frame, r->stored.cap,
+                     &r->stored.len);
 }
 
 /* The frame with a storage is the one without, and is decoded. */
@@ -147,8 +150,8 @@ static dw_status decode(rig *r)
 
 static void finish(rig *r)
 {
-    test_pair_feedback(&r->stored);
-    assert_int_equal(dw_encoder_feedback(r->plain.encoder, r->stored.reply, r->stored.reply_len),
+    test_pair_take_reply(&r->stored);
+    assert_int_equal(dw_encoder_take_reply(r->plain.encoder, r->stored.reply, r->stored.reply_len),
                      DW_OK);
 }
 
@@ -287,12 +290,12 @@ static void a_damaged_file_costs_key_entries_only(void **state)
         dw_tensor x = draw(&r, key), y = dw_tensor_3d(r.y, DW_F32, 1, 1, VALUES);
         assert_int_equal(encode(&r, key, &x), DW_OK);
         dw_status status = test_pair_decode(&r.stored, &y);
-        test_pair_feedback(&r.stored);
+        test_pair_take_reply(&r.stored);
         if (status == DW_ERR_BASE) { /* the encoder's copy was not written yet, so it is not lost */
             refused++;
             assert_int_equal(encode(&r, key, &x), DW_OK);
             status = test_pair_decode(&r.stored, &y);
-            test_pair_feedback(&r.stored);
+            test_pair_take_reply(&r.stored);
         }
         assert_int_equal(status, DW_OK);
         test_pair_in_step(&r.stored, key);

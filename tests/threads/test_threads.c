@@ -66,7 +66,7 @@ static void workers_do_every_piece_once(void **state)
     (void)state;
     for (uint32_t threads = 1; threads <= 5; threads++) {
         dw_threads *pool = make(threads);
-        assert_int_equal(dw_threads_count(pool), threads);
+        assert_int_equal(dw_threads_size(pool), threads);
         for (size_t n = 0; n <= MOST; n += n < 20 ? 1 : 49) each_piece_once(pool, n);
         dw_threads_destroy(pool);
     }
@@ -314,9 +314,9 @@ static void wrong_numbers_of_workers_are_refused(void **state)
     assert_int_equal(dw_threads_create(&pool, 1025, NULL), DW_ERR_LIMIT);
     assert_int_equal(dw_threads_create(NULL, 2, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "NULL"));
-    assert_int_equal(dw_threads_count(NULL), 0);
+    assert_int_equal(dw_threads_size(NULL), 0);
     pool = make(0); /* as many as there are processors */
-    assert_true(dw_threads_count(pool) >= 1);
+    assert_true(dw_threads_size(pool) >= 1);
     each_piece_once(pool, 30);
     dw_threads_destroy(pool);
 }

@@ -356,7 +356,13 @@ static void a_manifest_names_the_states(void **state)
     assert_int_equal(write_state(&place, "new", 3, &kept[1], &why), DW_OK);
     assert_int_equal(dw_checkpoint_commit(&place, digests, &states, NULL, &why), DW_OK);
     assert_int_equal(count_files(false), 3);
-    dw_checkpoint_tidy_state(directory, 1);
+    dw_checkpoint_tidy_state(directory, 1, 2);
+    assert_int_equal(count_files(false), 2);
+    place.writer = 7; /* a run with more ranks was here */
+    assert_int_equal(write_state(&place, "gone", 4, &old, &why), DW_OK);
+    dw_checkpoint_tidy_state(directory, 0, 8);
+    assert_int_equal(count_files(false), 3);
+    dw_checkpoint_tidy_state(directory, 0, 1);
     assert_int_equal(count_files(false), 2);
     dw_checkpoint checkpoint;
     assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_OK);

@@ -30,7 +30,7 @@ static void good(const golden_case *of)
     for (unsigned i = 0; i < of->visits; i++) {
         golden_fill(&g, i + 1, visits[i].size, visits[i].spoil);
         golden_encode_and_send(&g);
-        if (g.pair.reply_len) test_pair_feedback(&g.pair);
+        if (g.pair.reply_len) test_pair_take_reply(&g.pair);
     }
     golden_finish(&g);
 }
@@ -53,7 +53,7 @@ static void coded(const golden_case *of)
         }
         golden_repeat(&g);
         golden_encode_and_send(&g);
-        if (g.pair.reply_len) test_pair_feedback(&g.pair);
+        if (g.pair.reply_len) test_pair_take_reply(&g.pair);
     }
     golden_finish(&g);
 }
@@ -314,7 +314,7 @@ static void out_of_step(void)
     golden_fill(&g, 3, 1, 0);
     golden_encode(&g);
     golden_send(&g, DW_ERR_BASE);
-    test_pair_feedback(&g.pair); /* the encoder now uses the older base */
+    test_pair_take_reply(&g.pair); /* the encoder now uses the older base */
     golden_encode_and_send(&g);
     /* The lost frame comes late: the reply is a NACK. */
     golden_deliver(&g, lost, lost_len, DW_ERR_STALE);
@@ -326,7 +326,7 @@ static void out_of_step(void)
     test_seal_tables(copy, g.pair.len);
     golden_deliver(&g, copy, g.pair.len, DW_ERR_STATE);
     golden_send(&g, DW_ERR_BASE); /* the base was dropped */
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     golden_fill(&g, 5, 1, 0);
     golden_encode(&g);
     golden_send(&g, DW_OK); /* a key frame */
@@ -379,7 +379,7 @@ static void dropped(void)
     golden_deliver(&g, first, first_len, DW_ERR_STALE);
     /* The decoder has never seen this frame, but it was sent before the announcement. */
     golden_deliver(&g, late, late_len, DW_ERR_STALE);
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     g.keys[0].sample = 5;
     golden_encode_and_send(&g);
     memcpy(first, g.pair.frame, first_len = g.pair.len);
@@ -391,7 +391,7 @@ static void dropped(void)
     golden_deliver(&g, copy, g.pair.len, DW_ERR_STATE); /* the decoder drops its base */
     /* The older frame does not restore the base. */
     golden_deliver(&g, first, first_len, DW_ERR_STALE);
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     golden_encode_and_send(&g);
     golden_finish(&g);
 }
@@ -408,7 +408,7 @@ static void lives(void)
     memcpy(old, g.pair.frame, old_len = g.pair.len);
     dw_encoder_destroy(g.pair.encoder); /* the encoder is created anew: another incarnation */
     g.pair.config.incarnation = 77;
-    if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) golden_failures++;
+    if (dw_encoder_create(&g.pair.encoder, &g.pair.config, NULL, NULL)) golden_failures++;
     golden_use_kernels(&g);
     golden_fill(&g, 3, 1, 0);
     golden_encode_and_send(&g);
@@ -430,7 +430,7 @@ static void many_lives(void)
     for (uint64_t life = 1; life <= 18; life++) {
         dw_encoder_destroy(g.pair.encoder);
         g.pair.config.incarnation = life;
-        if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) golden_failures++;
+        if (dw_encoder_create(&g.pair.encoder, &g.pair.config, NULL, NULL)) golden_failures++;
         golden_use_kernels(&g);
         golden_encode_and_send(&g);
     }
@@ -446,7 +446,7 @@ static void mismatches(void)
     test_pair other;
     golden_fill(&g, 1, 1, 0);
     golden_encode_and_send(&g);
-    test_pair_feedback(&g.pair);
+    test_pair_take_reply(&g.pair);
     test_pair_open(&other, "direct:bits=4,incarnation=5", 1, 1, 128, DW_F32);
     test_pair_encode(&other, g.keys, &x);
     golden_deliver(&g, other.frame, other.len, DW_ERR_MISMATCH);
@@ -523,12 +523,12 @@ static void brief(void)
     dw_tensor x = dw_tensor_3d(g.data, g.x, g.n, g.t, g.c);
     dw_encode_options options = {.struct_size = sizeof options,
                                  .limit = 80 + 6 * 8 + 2 * 48 + 64 + 144};
-    if (dw_encode_with(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
+    if (dw_encode(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
         golden_failures++;
     golden_send(&g, DW_OK);
     options.limit = 0;
     options.stateless = 1;
-    if (dw_encode_with(g.pair.encoder, NULL, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
+    if (dw_encode(g.pair.encoder, NULL, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
         golden_failures++;
     golden_send(&g, DW_OK);
     golden_finish(&g);
@@ -544,8 +544,7 @@ static void alike(const char *name, const char *config)
     for (uint64_t i = 1; i <= 4; i++) {
         golden_fill(&g, i, 1, 0);
         options.places = i == 3 ? 0 : UINT64_C(0x1234567890abcdef);
-        if (dw_encode_with(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap,
-                           &g.pair.len))
+        if (dw_encode(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
             golden_failures++;
         golden_send(&g, DW_OK);
     }

@@ -186,7 +186,7 @@ static void check_step(golden *g)
     memset(second.y, SPOILT, len);
     dw_tensor y = dw_tensor_3d(library.y, dtype, n, t, c), modelled = y;
     modelled.data = second.y;
-    library.status = dw_decode(g->decoder, frame.data, frame.len, &y, library.reply,
+    library.status = dw_decode(g->decoder, frame.data, frame.len, &y, NULL, library.reply,
                                sizeof library.reply, &library.reply_len);
     library.why = dw_decoder_why(g->decoder);
     model_answer answer = model_decode(&g->model, frame.data, frame.len, &modelled, NULL,
@@ -217,7 +217,7 @@ static void check_file(const char *path)
     dw_status status = dw_config_parse(&config, config_text, &why);
     if (!status && config.profile_digest)
         config.profile = test_profile_find(config.profile_digest, &(uint32_t){0});
-    if (status || dw_decoder_create_why(&g.decoder, &config, &why)) {
+    if (status || dw_decoder_create(&g.decoder, &config, NULL, &why)) {
         complain(&g, "library", why.text);
     } else {
         model_open(&g.model, &config);

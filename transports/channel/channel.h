@@ -96,7 +96,6 @@ dw_status dw_channel_report_link(dw_channel_errors *errors, int direction, dw_st
 typedef struct dw_channel_tensor {
     const dw_tensor *view;
     void *stream;
-    bool is_cuda; /* passed to a call for device tensors */
 } dw_channel_tensor;
 
 /* Pinned memory through which frames are copied from and to the device. */
@@ -211,8 +210,9 @@ bool dw_control_queue_has_messages(dw_control_queue *queue);
 void dw_control_queue_set_unacknowledged(dw_control_queue *queue, uint64_t n);
 void dw_control_queue_close(dw_control_queue *queue);
 bool dw_control_queue_is_closed(dw_control_queue *queue);
-/* Waits until all frames are acknowledged, or the peer has closed; link: or it has ended. */
-void dw_control_queue_wait(dw_control_queue *queue, dw_link *link, int64_t deadline_ns);
+/* Waits until all frames are acknowledged, or the peer has closed; link: or it has ended. Returns
+ * whether all are. */
+bool dw_control_queue_wait(dw_control_queue *queue, dw_link *link, int64_t deadline_ns);
 
 /* ---- channel_answers.c ----------------------------------------------------------------------- */
 
@@ -247,7 +247,7 @@ typedef struct dw_channel_receiver {
     const dw_channel_port *port;
     dw_channel_codecs *codecs;
     dw_channel_errors *errors;
-    pthread_mutex_t decoder_lock; /* dw_channel_received may run in another thread */
+    pthread_mutex_t decoder_lock; /* dw_channel_count may run in another thread */
     uint64_t expected;            /* sequence of the next frame to decode */
     bool requested;
     int tries; /* how often frame `expected` was rejected and requested again */
@@ -280,7 +280,7 @@ struct dw_channel {
 };
 
 /* channel_send.c. Waits until the peer has acknowledged all frames or has closed, the link has
- * ended, or its close_timeout_ms is over. */
-void dw_channel_wait_acknowledged(dw_channel *channel);
+ * ended, or its close_timeout_ms is over. Returns whether all are acknowledged. */
+bool dw_channel_wait_acknowledged(dw_channel *channel);
 
 #endif

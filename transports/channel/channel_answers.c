@@ -91,7 +91,7 @@ static dw_status send_again(dw_channel_answers *answers, const dw_envelope *requ
         /* The reply says what the receiver holds, so that the version of the new frame is higher.
          * If the reply cannot be read, the request is answered all the same. */
         if (request->body_len > 0)
-            dw_encoder_feedback(answers->codecs->encoder, request->body, request->body_len);
+            dw_encoder_take_reply(answers->codecs->encoder, request->body, request->body_len);
         return resync(answers, sequence, kept);
     }
     /* The frame was damaged on the way: send the same bytes again. The encoder need not know,
@@ -118,7 +118,7 @@ static void process(dw_channel_answers *answers, dw_buffer *message)
         return; /* cannot happen: it was checked before it was queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
         if (envelope.body_len > 0)
-            dw_encoder_feedback(answers->codecs->encoder, envelope.body, envelope.body_len);
+            dw_encoder_take_reply(answers->codecs->encoder, envelope.body, envelope.body_len);
         if (dw_kept_frames_acknowledge(&answers->kept, envelope.sequence)) publish(answers);
     } else {
         end_without_answer(answers, send_again(answers, &envelope));

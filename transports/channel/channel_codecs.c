@@ -5,15 +5,6 @@
 
 #include "channel/channel.h"
 
-static dw_status take_config(dw_config *own, const dw_config *config, dw_why *why)
-{
-    dw_status status = dw_take_asked(own, sizeof *own, config, "dw_config", why);
-    if (status != DW_OK) return status;
-    /* Without a clock the counter busy_ns would stay 0. */
-    if (!own->now_ns) own->now_ns = dw_config_now_ns;
-    return DW_OK;
-}
-
 /* Writes the sentence `said` to *why, with the channel's id in front of it, unless status is OK.
  * Returns status. */
 static dw_status explain(const dw_channel_port *port, dw_status status, const dw_why *said,
@@ -36,42 +27,43 @@ uint64_t dw_channel_incarnation(const dw_channel_port *port, uint64_t given)
 }
 
 static dw_status make_encoder(dw_channel_codecs *codecs, const dw_channel_port *port,
-                              const dw_channel_config *config, dw_cuda_place place, dw_why *why)
+                              const dw_config *config, const dw_host *host, dw_why *why)
 {
     dw_why said = {.text = ""};
-    dw_status status = take_config(&codecs->send, config->send, why);
+    dw_status status = dw_take_asked(&codecs->send, sizeof codecs->send, config, "dw_config", why);
     if (status != DW_OK) return status;
     dw_config own = codecs->send;
     own.incarnation = dw_channel_incarnation(port, own.incarnation);
-    status = config->cuda
-                 ? dw_encoder_create_cuda(&codecs->encoder, &own, config->cuda, place, &said)
-                 : dw_encoder_create_why(&codecs->encoder, &own, &said);
-    return explain(port, status, &said, why);
+    return explain(port, dw_encoder_create(&codecs->encoder, &own, host, &said), &said, why);
 }
 
 static dw_status make_decoder(dw_channel_codecs *codecs, const dw_channel_port *port,
-                              const dw_channel_config *config, dw_cuda_place place, dw_why *why)
+                              const dw_config *config, const dw_host *host, dw_why *why)
 {
     dw_why said = {.text = ""};
-    dw_status status = take_config(&codecs->recv, config->recv, why);
+    dw_status status = dw_take_asked(&codecs->recv, sizeof codecs->recv, config, "dw_config", why);
     if (status != DW_OK) return status;
-    status = config->cuda ? dw_decoder_create_cuda(&codecs->decoder, &codecs->recv, config->cuda,
-                                                   place, &said)
-                          : dw_decoder_create_why(&codecs->decoder, &codecs->recv, &said);
+    status = dw_decoder_create(&codecs->decoder, &codecs->recv, host, &said);
     return explain(port, status, &said, why);
 }
 
 dw_status dw_channel_make_codecs(dw_channel_codecs *codecs, const dw_channel_port *port,
                                  const dw_channel_config *config, dw_why *why)
 {
+    dw_host host = {.struct_size = sizeof host};
     dw_status status = DW_OK;
-    dw_cuda_place place = config->place ? config->place : DW_CUDA_DEVICE;
     codecs->on_frame = config->on_frame;
     codecs->frame_context = config->frame_context;
-    if (config->send) status = make_encoder(codecs, port, config, place, why);
-    if (status == DW_OK && config->recv) status = make_decoder(codecs, port, config, place, why);
-    if (status != DW_OK || !config->cuda) return status;
-    return dw_channel_device_open(&codecs->device, config->cuda, codecs->encoder != NULL, why);
+    if (config->host) status = dw_take_asked(&host, sizeof host, config->host, "dw_host", why);
+    host.struct_size = sizeof host;
+    /* Without a clock the counter busy_ns would stay 0. */
+    if (!host.now_ns) host.now_ns = dw_host_now_ns;
+    if (status == DW_OK && config->send)
+        status = make_encoder(codecs, port, config->send, &host, why);
+    if (status == DW_OK && config->recv)
+        status = make_decoder(codecs, port, config->recv, &host, why);
+    if (status != DW_OK || !host.cuda) return status;
+    return dw_channel_device_open(&codecs->device, host.cuda, codecs->encoder != NULL, why);
 }
 
 void dw_channel_destroy_codecs(dw_channel_codecs *codecs)
@@ -96,7 +88,7 @@ dw_status dw_channel_encode(dw_channel_codecs *codecs, const dw_key *keys,
     dw_encoder *encoder = codecs->encoder;
     if (codecs->device.cuda)
         return dw_channel_device_encode(&codecs->device, encoder, keys, x, frame, cap, len, why);
-    dw_status status = dw_encode(encoder, keys, x->view, frame, cap, len);
+    dw_status status = dw_encode(encoder, keys, x->view, NULL, frame, cap, len);
     return say(why, status, dw_encoder_why(encoder));
 }
 
@@ -118,6 +110,6 @@ dw_status dw_channel_decode(dw_channel_codecs *codecs, const void *frame, size_t
     if (codecs->device.cuda)
         return dw_channel_device_decode(&codecs->device, decoder, frame, len, y, reply, reply_cap,
                                         reply_len, why);
-    dw_status status = dw_decode(decoder, frame, len, y->view, reply, reply_cap, reply_len);
+    dw_status status = dw_decode(decoder, frame, len, y->view, NULL, reply, reply_cap, reply_len);
     return say(why, status, dw_decoder_why(decoder));
 }

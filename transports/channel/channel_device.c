@@ -4,6 +4,7 @@
  * pinned. */
 #include <string.h>
 
+#include "base/cuda_memory.h"
 #include "channel/channel.h"
 
 static dw_status give_why(dw_why *why, dw_status status, const char *sentence)
@@ -72,12 +73,12 @@ dw_status dw_channel_device_encode(dw_channel_device *device, dw_encoder *encode
                                    const dw_key *keys, const dw_channel_tensor *x, void *frame,
                                    size_t cap, size_t *len, dw_why *why)
 {
-    dw_encode_ticket *ticket;
     dw_status status = prepare(device, x->stream, cap, why);
     if (status != DW_OK) return status;
-    status = dw_encode_async(encoder, keys, x->view, device->sent.memory, cap, x->stream, &ticket);
+    dw_encode_item item = {encoder, keys, x->view, device->sent.memory, cap, NULL};
+    status = dw_encode_async(&item, 1, x->stream);
     if (status != DW_OK) return give_why(why, status, dw_encoder_why(encoder));
-    return fetch(device, encoder, ticket, x->stream, frame, cap, len, why);
+    return fetch(device, encoder, item.ticket, x->stream, frame, cap, len, why);
 }
 
 /* Uses a stream of the channel, so that the peer does not wait for the computations of the caller.
@@ -101,22 +102,21 @@ dw_status dw_channel_device_decode(dw_channel_device *device, dw_decoder *decode
                                    const void *frame, size_t len, const dw_channel_tensor *y,
                                    void *reply, size_t reply_cap, size_t *reply_len, dw_why *why)
 {
-    dw_decode_ticket *ticket;
     dw_status status = dw_cuda_stream_check(device->cuda, y->stream, why);
     if (status == DW_OK) status = make_room(device->cuda, &device->taken, len ? len : 1, why);
     if (status != DW_OK) return status;
     memcpy(device->taken.memory, frame, len);
-    status = dw_decode_async(decoder, frame, len, device->taken.memory, len, y->view, y->stream,
-                             &ticket);
+    dw_decode_item item = {decoder, frame, device->taken.memory, len, len, y->view, NULL};
+    status = dw_decode_async(&item, 1, y->stream);
     if (status != DW_OK) return give_why(why, status, dw_decoder_why(decoder));
     /* A frame that was rejected at once has no work on the stream: finish returns its error here.
      */
-    status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
+    status = dw_decode_finish(item.ticket, reply, reply_cap, reply_len);
     if (status == DW_PENDING) {
         /* If the stream fails, the ticket stays in flight for ever, so the error must be permanent:
          * DW_ERR_IO. */
         if (dw_cuda_stream_wait(device->cuda, y->stream, why) != DW_OK) return DW_ERR_IO;
-        status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
+        status = dw_decode_finish(item.ticket, reply, reply_cap, reply_len);
         if (status == DW_PENDING)
             return dw_say(why, DW_ERR_IO, "the stream is idle, but the tensor was not decoded");
     }

@@ -77,12 +77,6 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
         return dw_say(why, DW_ERR_ARGUMENT, "channel %u: set a send config, a recv config, or both",
                       config->id);
     }
-    if (!config->cuda && config->place) {
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "channel %u: place is set but cuda is NULL; set cuda, or leave place "
-                      "at 0 for tensors in main memory",
-                      config->id);
-    }
     dw_channel *made = dw_mem_allocate_zeroed(&link->settings.allocator, 1, sizeof *made);
     if (!made || !make_locks(made)) {
         dw_mem_release(&link->settings.allocator, made, sizeof *made);
@@ -110,7 +104,7 @@ void dw_channel_close(dw_channel *channel)
     const dw_channel_codecs *codecs = &channel->codecs;
     /* The peer may still request frames that it has not acknowledged. */
     if (codecs->encoder && codecs->send.replies != DW_REPLIES_NEVER)
-        dw_channel_wait_acknowledged(channel);
+        (void)dw_channel_wait_acknowledged(channel);
     if (codecs->encoder) {
         dw_channel_send_control(port, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
         dw_channel_send_control(port, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);

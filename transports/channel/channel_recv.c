@@ -316,11 +316,9 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
                       "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
     }
-    if (y->is_cuda != (channel->codecs.device.cuda != NULL)) {
-        return report(receiver, DW_ERR_UNSUPPORTED,
-                      y->is_cuda ? "this channel was opened without cuda: call dw_channel_recv"
-                                 : "this channel's tensors lie on a GPU: call "
-                                   "dw_channel_recv_cuda");
+    if (y->stream && !channel->codecs.device.cuda) {
+        return report(receiver, DW_ERR_ARGUMENT,
+                      "a stream is given, but this channel's host has no cuda");
     }
     int64_t deadline = INT64_MAX, latest = INT64_MAX;
     if (timeout_ms >= 0) {
@@ -335,28 +333,11 @@ static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
     }
 }
 
-dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
+dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y,
+                          void *stream)
 {
     DW_UNCANCELLED;
-    return receive(channel, timeout_ms, keys, &(dw_channel_tensor){.view = y});
-}
-
-dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
-                               const dw_tensor *y, void *stream)
-{
-    DW_UNCANCELLED;
-    return receive(channel, timeout_ms, keys,
-                   &(dw_channel_tensor){.view = y, .stream = stream, .is_cuda = true});
-}
-
-dw_counters dw_channel_received(dw_channel *channel)
-{
-    if (!dw_channel_is_ours(channel) || !channel->codecs.decoder) return (dw_counters){0};
-    dw_counters counters = {.struct_size = sizeof counters};
-    pthread_mutex_lock(&channel->receiver.decoder_lock);
-    (void)dw_decoder_counters(channel->codecs.decoder, &counters);
-    pthread_mutex_unlock(&channel->receiver.decoder_lock);
-    return counters;
+    return receive(channel, timeout_ms, keys, &(dw_channel_tensor){.view = y, .stream = stream});
 }
 
 void dw_channel_begin_receiving(dw_channel_receiver *receiver)

@@ -32,17 +32,20 @@ static dw_status unlock(dw_channel *channel, int is_sent, dw_status status)
     return status;
 }
 
-dw_status dw_channel_export_all(dw_channel *channel, int is_sent, dw_saved_visit *visit,
-                                void *context)
+dw_status dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit, void *context)
 {
     DW_UNCANCELLED;
     if (!has_end(channel, is_sent) || !visit) return DW_ERR_ARGUMENT;
     dw_channel_codecs *codecs = &channel->codecs;
-    if (is_sent && codecs->send.replies != DW_REPLIES_NEVER) dw_channel_wait_acknowledged(channel);
+    if (is_sent && codecs->send.replies != DW_REPLIES_NEVER &&
+        !dw_channel_wait_acknowledged(channel))
+        return dw_channel_report(&channel->errors, DW_WHY_SEND, DW_ERR_TIMEOUT,
+                                 "the peer did not acknowledge all frames within close_timeout_ms, "
+                                 "so the states of both ends may differ");
     lock(channel, is_sent);
     return unlock(channel, is_sent,
-                  is_sent ? dw_encoder_export_all(codecs->encoder, visit, context)
-                          : dw_decoder_export_all(codecs->decoder, visit, context));
+                  is_sent ? dw_encoder_export(codecs->encoder, NULL, visit, context)
+                          : dw_decoder_export(codecs->decoder, NULL, visit, context));
 }
 
 dw_status dw_channel_import(dw_channel *channel, int is_sent, const void *saved, size_t len)

@@ -57,11 +57,9 @@ static dw_status check_send(dw_channel *channel, const dw_key *keys, const dw_ch
             channel, DW_ERR_ARGUMENT,
             "sending needs a channel that was opened with a send config, keys and a tensor");
     }
-    if (x->is_cuda != (channel->codecs.device.cuda != NULL)) {
-        return report(channel, DW_ERR_UNSUPPORTED,
-                      x->is_cuda
-                          ? "this channel was opened without cuda: call dw_channel_send"
-                          : "this channel's tensors lie on a GPU: call dw_channel_send_cuda");
+    if (x->stream && !channel->codecs.device.cuda) {
+        return report(channel, DW_ERR_ARGUMENT,
+                      "a stream is given, but this channel's host has no cuda");
     }
     if (dw_control_queue_is_closed(&channel->answers.queue)) {
         return report(channel, DW_ERR_PEER, "the peer closed its end of this channel");
@@ -93,18 +91,10 @@ static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_c
     return status;
 }
 
-dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
+dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x, void *stream)
 {
     DW_UNCANCELLED;
-    return send_tensor(channel, keys, &(dw_channel_tensor){.view = x});
-}
-
-dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
-                               void *stream)
-{
-    DW_UNCANCELLED;
-    return send_tensor(channel, keys,
-                       &(dw_channel_tensor){.view = x, .stream = stream, .is_cuda = true});
+    return send_tensor(channel, keys, &(dw_channel_tensor){.view = x, .stream = stream});
 }
 
 dw_status dw_channel_forget(dw_channel *channel, dw_key key)
@@ -140,22 +130,33 @@ dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, size_t n)
     return status;
 }
 
-dw_counters dw_channel_sent(dw_channel *channel)
+dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *received)
 {
     DW_UNCANCELLED;
-    if (!dw_channel_is_ours(channel) || !channel->codecs.encoder) return (dw_counters){0};
-    dw_counters counters = {.struct_size = sizeof counters};
-    dw_channel_answers_lock(&channel->answers);
-    (void)dw_encoder_counters(channel->codecs.encoder, &counters);
-    dw_channel_answers_unlock(&channel->answers);
-    return counters;
+    const dw_counters none = {0};
+    if (!dw_channel_is_ours(channel)) return DW_ERR_ARGUMENT;
+    dw_status status = DW_OK;
+    if (sent && channel->codecs.encoder) {
+        dw_channel_answers_lock(&channel->answers);
+        status = dw_encoder_count(channel->codecs.encoder, sent);
+        dw_channel_answers_unlock(&channel->answers);
+    } else if (sent) {
+        status = dw_give_told(sent, &none, sizeof none, "dw_counters", NULL);
+    }
+    if (status != DW_OK || !received) return status;
+    if (!channel->codecs.decoder)
+        return dw_give_told(received, &none, sizeof none, "dw_counters", NULL);
+    pthread_mutex_lock(&channel->receiver.decoder_lock);
+    status = dw_decoder_count(channel->codecs.decoder, received);
+    pthread_mutex_unlock(&channel->receiver.decoder_lock);
+    return status;
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-void dw_channel_wait_acknowledged(dw_channel *channel)
+bool dw_channel_wait_acknowledged(dw_channel *channel)
 {
     dw_link *link = channel->port.link;
     int64_t wait_ns = (int64_t)link->settings.close_timeout_ms * DW_NS_PER_MS;
-    dw_control_queue_wait(&channel->answers.queue, link, dw_now_ns() + wait_ns);
+    return dw_control_queue_wait(&channel->answers.queue, link, dw_now_ns() + wait_ns);
 }

@@ -59,7 +59,7 @@ bool dw_control_queue_is_closed(dw_control_queue *queue)
     return is_closed;
 }
 
-void dw_control_queue_wait(dw_control_queue *queue, dw_link *link, int64_t deadline_ns)
+bool dw_control_queue_wait(dw_control_queue *queue, dw_link *link, int64_t deadline_ns)
 {
     /* Waits in short steps, because the end of the link does not signal this condition. */
     int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
@@ -71,5 +71,7 @@ void dw_control_queue_wait(dw_control_queue *queue, dw_link *link, int64_t deadl
                               .tv_nsec = (long)(until % 1000000000)};
         pthread_cond_timedwait(&queue->changed, &queue->lock, &at);
     }
+    bool is_done = queue->unacknowledged == 0;
     pthread_mutex_unlock(&queue->lock);
+    return is_done;
 }

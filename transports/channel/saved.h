@@ -3,20 +3,20 @@
  * owns both ends of a link. Exported, but no part of the public interface: the trainer has it.
  *
  * All replies to what was sent must have been taken before it is saved, so that both ends save the
- * same; export_all waits for them, at most the link's close_timeout_ms. Save and restore between
+ * same; export waits for them, at most the link's close_timeout_ms. Save and restore between
  * the same two frames of both ends, and restore before the first frame.
  *
- * Errors: those of dw_encoder_export_all and dw_encoder_import, of visit; ARGUMENT (the channel has
- * no such end). dw_channel_why says them. State: the channel's. Threads: as for sending and for
- * receiving. */
+ * Errors: those of dw_encoder_export and dw_encoder_import, of visit; TIMEOUT; ARGUMENT (the
+ * channel has no such end). dw_channel_why says them. State: the channel's. Threads: as for sending
+ * and for receiving. */
 #ifndef DW_CHANNEL_SAVED_H
 #define DW_CHANNEL_SAVED_H
 
 #include "deltawire/transport.h"
 
 /* is_sent: 1: the encoder, for what this end sends; 0: the decoder. */
-DW_API dw_status dw_channel_export_all(dw_channel *channel, int is_sent, dw_saved_visit *visit,
-                                       void *context);
+DW_API dw_status dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                   void *context);
 DW_API dw_status dw_channel_import(dw_channel *channel, int is_sent, const void *saved, size_t len);
 
 #endif

@@ -135,6 +135,15 @@ void dw_send_queue_keep(dw_send_queue *queue, dw_buffer *sent)
     if (sent->kind == DW_KIND_DATA) queue->messages_sent++;
 }
 
+void dw_send_queue_lose_kept(dw_send_queue *queue)
+{
+    for (dw_buffer *kept = queue->kept_head, *next; kept; kept = next) {
+        next = kept->next;
+        dw_buffer_lose(queue->pool, kept);
+    }
+    queue->kept_head = queue->kept_tail = NULL;
+}
+
 void dw_send_queue_settle(dw_send_queue *queue, uint64_t still_kept)
 {
     if (queue->kept <= still_kept) return;

@@ -8,6 +8,7 @@ void dw_link_close_endpoint(dw_link *link)
     pthread_mutex_lock(&link->lock);
     dw_sender_lose(&link->sender);
     dw_receiver_lose(&link->receiver);
+    dw_send_queue_lose_kept(&link->queue);
     pthread_mutex_unlock(&link->lock);
 }
 

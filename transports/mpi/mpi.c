@@ -264,11 +264,6 @@ static const dw_transport mpi_transport = {
     .leave = mpi_leave,
 };
 
-dw_transport_context dw_mpi_context(dw_mpi *mpi)
-{
-    return (dw_transport_context){mpi_transport.scheme, mpi};
-}
-
 const dw_transport *dw_mpi_transport(void)
 {
     return &mpi_transport;

@@ -12,7 +12,7 @@ static dw_status open_one(dw_mpi *mpi, uint32_t number, const dw_link_options *g
                           dw_link **link, dw_why *why)
 {
     const dw_transport *const transports[] = {dw_mpi_transport(), NULL};
-    const dw_transport_context contexts[] = {dw_mpi_context(mpi), {NULL, NULL}};
+    const dw_transport_context contexts[] = {{"mpi", mpi}, {NULL, NULL}};
     dw_link_options options = *given;
     options.role = mpi->rank < r ? DW_LINK_LISTEN : DW_LINK_CONNECT;
     options.transports = transports;

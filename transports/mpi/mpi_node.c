@@ -143,12 +143,8 @@ void dw_mpi_destroy(dw_mpi *mpi)
     dw_mem_release(&allocator, mpi, sizeof *mpi);
 }
 
-int dw_mpi_rank(const dw_mpi *mpi)
+int dw_mpi_rank(const dw_mpi *mpi, int *ranks)
 {
+    if (ranks) *ranks = mpi ? mpi->size : 0;
     return mpi ? mpi->rank : -1;
-}
-
-int dw_mpi_size(const dw_mpi *mpi)
-{
-    return mpi ? mpi->size : 0;
 }

@@ -70,7 +70,7 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
     if (!node) {
         return dw_say_at(how->why, DW_ERR_ARGUMENT, 0,
                          "mpi needs a context: call dw_mpi_create, and put "
-                         "dw_mpi_context(...) into dw_link_options.contexts");
+                         "{\"mpi\", mpi} into dw_link_options.contexts");
     }
     if (!read_number(&at, node->size - 1, peer)) {
         return dw_say_at(how->why, DW_ERR_ADDRESS, 0,

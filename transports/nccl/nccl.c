@@ -108,11 +108,6 @@ void dw_nccl_destroy(dw_nccl *nccl)
     dw_mem_release(&allocator, nccl, sizeof *nccl);
 }
 
-int dw_nccl_version(const dw_nccl *nccl)
-{
-    return nccl ? nccl->library.version : 0;
-}
-
 /* ---- Open and close -------------------------------------------------------------------------- */
 
 static dw_status end_ways(nccl_end *end)
@@ -211,7 +206,7 @@ static dw_status nccl_open(void *context, const dw_transport_open *given)
     if (!end->nccl)
         return dw_say(how->why, DW_ERR_ARGUMENT,
                       "nccl needs a context: call dw_nccl_create, and put "
-                      "dw_nccl_context(...) into dw_link_options.contexts");
+                      "{\"nccl\", nccl} into dw_link_options.contexts");
     status = open_behind(end, how);
     if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
         status = dw_say(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d",
@@ -484,11 +479,6 @@ static const dw_transport nccl_transport = {
     .join = nccl_join,
     .leave = nccl_leave,
 };
-
-dw_transport_context dw_nccl_context(dw_nccl *nccl)
-{
-    return (dw_transport_context){nccl_transport.scheme, nccl};
-}
 
 const dw_transport *dw_nccl_transport(void)
 {

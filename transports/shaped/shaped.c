@@ -138,7 +138,7 @@ static dw_status shaped_close(void *context)
     dw_mem_release(&end->allocator, end->inner.recv, end->inner.transport.request_bytes);
     free_parcels(end, end->head);
     free_parcels(end, end->held);
-    free_parcels(end, end->kept.head);
+    if (closed != DW_PENDING) free_parcels(end, end->kept.head);
     for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end, end->unused[i]);
     return closed;
 }

@@ -53,8 +53,8 @@ static uint64_t digest_of(const char *text)
     config.incarnation = 7; /* otherwise it is random, and it is in every frame */
     dw_encoder *encoder;
     dw_decoder *decoder;
-    check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
-    check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
+    check(dw_encoder_create(&encoder, &config, NULL, NULL), "dw_encoder_create");
+    check(dw_decoder_create(&decoder, &config, NULL, NULL), "dw_decoder_create");
 
     static float x[N * T * C], y[N * T * C];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
@@ -67,14 +67,14 @@ static uint64_t digest_of(const char *text)
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         size_t len = 0, reply_len = 0;
         fill(x, &seed, epoch);
-        check(dw_encode(encoder, keys, &tx, frame, cap, &len), "dw_encode");
-        check(dw_decode(decoder, frame, len, &ty, reply, reply_cap, &reply_len), "dw_decode");
+        check(dw_encode(encoder, keys, &tx, NULL, frame, cap, &len), "dw_encode");
+        check(dw_decode(decoder, frame, len, &ty, NULL, reply, reply_cap, &reply_len), "dw_decode");
         if (reply_len > 0)
-            check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+            check(dw_encoder_take_reply(encoder, reply, reply_len), "dw_encoder_take_reply");
         digest = fnv1a(fnv1a(digest, frame, len), y, sizeof y);
     }
     dw_counters counters = {.struct_size = sizeof counters};
-    if (dw_encoder_counters(encoder, &counters) || counters.frames != EPOCHS) exit(1);
+    if (dw_encoder_count(encoder, &counters) || counters.frames != EPOCHS) exit(1);
     dw_encoder_destroy(encoder);
     dw_decoder_destroy(decoder);
     free(frame);

@@ -17,6 +17,7 @@ import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from ddp_ranks import batch_of, bits_of, free_port  # noqa: E402
 from ddp_ranks import outcomes, results, small_model  # noqa: E402
+from deltawire.torch.gradients import saved_state  # noqa: E402
 
 CAP = 0.02  # MiB of a bucket: the small model has several
 SAVED_AFTER, STEPS = 5, 9
@@ -355,3 +356,12 @@ def test_a_state_after_nan_goes_on_to_the_bit(tmp_path):
     torch.manual_seed(3)
     whole = results(2, rank_of_poison, str(tmp_path), 0)
     assert results(2, rank_of_poison, str(tmp_path), SAVED_AFTER) == whole
+
+
+def test_an_encoder_with_a_rate_and_a_key_can_be_saved_and_loaded():
+    """It exports two states: that of the key, and the rate, which begins anew."""
+    codec = "delta:form=step,entropy=rans,rate=2,replies=never"
+    ends, others = ({"sent": deltawire.Encoder(codec)} for _ in range(2))
+    ends["sent"].encode(torch.randn(1, 64, 64), [7])
+    saved_state.load_ends(others, saved_state.states_of(ends))
+    assert others["sent"].counters().keys_held == 1

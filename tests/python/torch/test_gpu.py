@@ -87,8 +87,8 @@ def test_frames_and_results_have_the_bits_of_the_cpu(codec, place, dtype):
         assert payloads(ours) == payloads(theirs)
         got = there[1].decode(theirs, out=y)
         assert got.tensor is y and got.ids == IDS
-        here[0].feedback(got.reply)
-        there[0].feedback(here[1].decode(ours, out=made).reply)
+        here[0].take_reply(got.reply)
+        there[0].take_reply(here[1].decode(ours, out=made).reply)
         assert bits(y) == bits(made)
 
 
@@ -137,11 +137,11 @@ def test_states_go_from_the_gpu_to_the_cpu_and_back():
     here, there = Encoder(codec), Encoder(codec, device="cuda:0")
     decoder = Decoder(codec)
     frame = there.encode(given[0].cuda(), IDS)
-    there.feedback(decoder.decode(frame).reply)
+    there.take_reply(decoder.decode(frame).reply)
     here.import_states(there.export_states())
     ours = here.encode(given[1], IDS)
     assert {e.role for e in frame_info(ours).entries} == {"delta"}
-    here.feedback(decoder.decode(ours).reply)
+    here.take_reply(decoder.decode(ours).reply)
     again = Encoder(codec, device="cuda:0")
     again.import_states(here.export_states())
     assert payloads(again.encode(given[2].cuda(), IDS)) == payloads(here.encode(given[2], IDS))

@@ -111,15 +111,26 @@ void channels_close(test_channels *channels)
     for (int i = 0; i < 2; i++) where_end(&channels->config[i]);
 }
 
+dw_counters channels_sent(dw_channel *channel)
+{
+    dw_counters counters = {.struct_size = sizeof counters};
+    assert_int_equal(dw_channel_count(channel, &counters, NULL), DW_OK);
+    return counters;
+}
+
+dw_counters channels_received(dw_channel *channel)
+{
+    dw_counters counters = {.struct_size = sizeof counters};
+    assert_int_equal(dw_channel_count(channel, NULL, &counters), DW_OK);
+    return counters;
+}
+
 void channels_lose_state(test_channels *channels)
 {
     dw_channel *receiver = channels->end[1];
     dw_decoder_destroy(receiver->codecs.decoder);
-    assert_int_equal(receiver->codecs.device.cuda
-                         ? dw_decoder_create_cuda(&receiver->codecs.decoder, &receiver->codecs.recv,
-                                                  receiver->codecs.device.cuda, DW_CUDA_DEVICE,
-                                                  NULL)
-                         : dw_decoder_create(&receiver->codecs.decoder, &receiver->codecs.recv),
+    assert_int_equal(dw_decoder_create(&receiver->codecs.decoder, &receiver->codecs.recv,
+                                       channels->config[1].host, NULL),
                      DW_OK);
 }
 
@@ -175,7 +186,7 @@ void channels_expect(test_channels *channels, test_reference *reference, int i)
     assert_int_equal(i, reference->next++);
     test_pair_encode(&reference->pair, keys, &view);
     assert_int_equal(test_pair_decode(&reference->pair, &out), DW_OK);
-    if (reference->pair.reply_len > 0) test_pair_feedback(&reference->pair);
+    if (reference->pair.reply_len > 0) test_pair_take_reply(&reference->pair);
     dw_status status = channels_receive(channels, PATIENCE_MS, got_keys, got);
     if (status != DW_OK)
         fail_msg("tensor %d: %d, %s", i, (int)status, dw_channel_why(channels->end[1]));
@@ -197,14 +208,14 @@ static void expect_all_acknowledged(test_channels *channels, int tensors)
     /* With other codecs a decoder sends no reply, so nothing is acknowledged. */
     uint64_t acks = sender->codecs.send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
     uint64_t kept = 1;
-    for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {
+    for (int i = 0; i < 1000 && (kept > 0 || channels_sent(sender).acks < acks); i++) {
         suite_sleep_ms(5);
         pthread_mutex_lock(&sender->answers.encoder_lock);
         kept = sender->answers.kept.bytes;
         pthread_mutex_unlock(&sender->answers.encoder_lock);
     }
     assert_int_equal(kept, 0);
-    assert_int_equal(dw_channel_sent(sender).acks, acks);
+    assert_int_equal(channels_sent(sender).acks, acks);
 }
 
 void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead,
@@ -233,7 +244,7 @@ void channels_carry(const suite_backend *backend, const char *config, int tensor
     dw_key keys[N];
     float y[N * T * C];
     assert_int_equal(channels_receive(&channels, 0, keys, y), DW_PENDING);
-    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes,
+    assert_int_equal(channels_received(channels.end[1]).raw_bytes,
                      (uint64_t)tensors * TENSOR_BYTES);
     test_pair_close(&reference.pair);
     channels_close(&channels);

@@ -50,6 +50,10 @@ void channels_try_open(test_channels *channels); /* may fail: see `status` */
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config);
 void channels_close(test_channels *channels);
 
+/* The counters of the encoder of a channel, and of its decoder. */
+dw_counters channels_sent(dw_channel *channel);
+dw_counters channels_received(dw_channel *channel);
+
 /* Replaces the receiver's decoder by a new one, as after a crash. */
 void channels_lose_state(test_channels *channels);
 

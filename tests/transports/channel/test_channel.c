@@ -31,12 +31,17 @@ static void a_forgotten_key_starts_anew(void **state)
     for (int i = 0; i < KEYS / N; i++) {
         channels_pass(&channels, i);
     }
-    assert_int_equal(dw_channel_received(channels.end[1]).keys_held, KEYS);
+    assert_int_equal(channels_received(channels.end[1]).keys_held, KEYS);
     assert_int_equal(dw_channel_forget(channels.end[0], (dw_key){.sample = 2, .slice = 4}), DW_OK);
     assert_int_equal(dw_channel_forget(channels.end[1], (dw_key){.sample = 2, .slice = 4}),
                      DW_ERR_ARGUMENT);
     channels_pass(&channels, 0);
-    assert_int_equal(dw_channel_received(channels.end[1]).keys_held, KEYS - 1);
+    assert_int_equal(channels_received(channels.end[1]).keys_held, KEYS - 1);
+    dw_counters none[2] = {{.struct_size = sizeof none[0], .frames = 7},
+                           {.struct_size = sizeof none[0], .frames = 7}};
+    assert_int_equal(dw_channel_count(channels.end[0], NULL, &none[0]), DW_OK);
+    assert_int_equal(dw_channel_count(channels.end[1], &none[1], NULL), DW_OK);
+    assert_true(none[0].frames == 0 && none[1].frames == 0); /* neither has such an end */
     channels_close(&channels);
 }
 
@@ -214,7 +219,7 @@ static void duplicates_do_not_delay_a_timeout(void **state)
     size_t len;
     float values[64];
     dw_tensor y = dw_tensor_3d(values, DW_F32, 1, 1, 64);
-    assert_int_equal(dw_channel_recv(channels.end[1], 1, NULL, &y), DW_PENDING);
+    assert_int_equal(dw_channel_recv(channels.end[1], 1, NULL, &y, NULL), DW_PENDING);
     assert_int_equal(dw_link_recv(link, tag, 0, &data, &len), DW_OK); /* more were waiting */
     dw_link_release(link, data);
     channels_close(&channels);

@@ -23,23 +23,25 @@ static void place_of_a_config_needs_a_device(void **state)
     channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
     suite_open(&channels.links);
     dw_channel_config right = channels.config[0];
-    channels.config[0].place = (dw_cuda_place)7;
+    dw_host host = *right.host;
+    host.place = (dw_cuda_place)7;
+    channels.config[0].host = &host;
     assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "channel 3"));
     assert_non_null(strstr(why.text, "DW_CUDA_PINNED"));
-    channels.config[0].cuda = NULL;
-    channels.config[0].place = DW_CUDA_DEVICE;
+    host.cuda = NULL;
+    host.place = DW_CUDA_DEVICE;
     assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "cuda is NULL"));
     channels.config[0] = right;
-    channels.config[0].struct_size = offsetof(dw_channel_config, cuda); /* a struct without them */
+    channels.config[0].struct_size = offsetof(dw_channel_config, host); /* a struct without it */
     assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
     channels.config[0] = right;
     assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
     channels_close(&channels);
 }
 
-static void calls_for_the_other_kind_of_memory_are_unsupported(void **state)
+static void streams_are_for_channels_on_a_device(void **state)
 {
     (void)state;
     test_channels channels;
@@ -49,27 +51,23 @@ static void calls_for_the_other_kind_of_memory_are_unsupported(void **state)
     channels_make_tensor(0, keys, x);
     dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
     dw_channel *sender = channels.end[0], *receiver = channels.end[1];
-    assert_int_equal(dw_channel_send(sender, keys, &view), DW_ERR_UNSUPPORTED);
-    assert_non_null(strstr(dw_channel_why(sender), "dw_channel_send_cuda"));
-    assert_int_equal(dw_channel_recv(receiver, 0, keys, &view), DW_ERR_UNSUPPORTED);
-    assert_non_null(strstr(dw_channel_why(receiver), "dw_channel_recv_cuda"));
-    assert_int_equal(dw_channel_send_cuda(sender, NULL, &view, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_channel_send_cuda(sender, keys, NULL, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_channel_send_cuda(receiver, keys, &view, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_channel_send_cuda(NULL, keys, &view, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_channel_recv_cuda(receiver, 0, keys, NULL, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_channel_recv_cuda(sender, 0, keys, &view, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_channel_recv_cuda(NULL, 0, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send(sender, NULL, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send(sender, keys, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send(receiver, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send(NULL, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_recv(receiver, 0, keys, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_recv(sender, 0, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_recv(NULL, 0, keys, &view, NULL), DW_ERR_ARGUMENT);
     channels_close(&channels);
     channels_prepare(&channels, &channels_backends[0], "raw:f32", "raw:f32");
     dw_channel_config with[2] = {channels.config[0], channels.config[1]};
-    for (int i = 0; i < 2; i++) channels.config[i].cuda = NULL, channels.config[i].place = 0;
+    for (int i = 0; i < 2; i++) channels.config[i].host = NULL;
     channels_try_open(&channels);
     sender = channels.end[0], receiver = channels.end[1];
-    assert_int_equal(dw_channel_send_cuda(sender, keys, &view, NULL), DW_ERR_UNSUPPORTED);
-    assert_non_null(strstr(dw_channel_why(sender), "call dw_channel_send"));
-    assert_int_equal(dw_channel_recv_cuda(receiver, 0, keys, &view, NULL), DW_ERR_UNSUPPORTED);
-    assert_non_null(strstr(dw_channel_why(receiver), "call dw_channel_recv"));
+    assert_int_equal(dw_channel_send(sender, keys, &view, &view), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_channel_why(sender), "has no cuda"));
+    assert_int_equal(dw_channel_recv(receiver, 0, keys, &view, &view), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_channel_why(receiver), "has no cuda"));
     for (int i = 0; i < 2; i++) channels.config[i] = with[i];
     channels_close(&channels);
 }
@@ -210,8 +208,7 @@ static void a_larger_tensor_gets_more_memory(void **state)
         test_channels channels;
         channels_prepare(&channels, &channels_backends[0], "raw:f32", "raw:f32");
         dw_channel_config with = channels.config[host];
-        channels.config[host].cuda = NULL;
-        channels.config[host].place = 0;
+        channels.config[host].host = NULL;
         channels_try_open(&channels);
         for (uint32_t c = 16; c <= LARGE; c *= 64) {
             dw_tensor view = dw_tensor_3d(x, DW_F32, 1, 1, c),
@@ -230,7 +227,7 @@ int main(int argc, char **argv)
     where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(place_of_a_config_needs_a_device),
-        cmocka_unit_test(calls_for_the_other_kind_of_memory_are_unsupported),
+        cmocka_unit_test(streams_are_for_channels_on_a_device),
         cmocka_unit_test(a_stream_that_captures_is_refused),
         cmocka_unit_test(a_stream_that_fails_ends_its_direction),
         cmocka_unit_test(a_failing_driver_is_reported),

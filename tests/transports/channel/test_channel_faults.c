@@ -40,7 +40,7 @@ static void carry(const char *fault, unsigned seed, const char *inner, const cha
     dw_key keys[N];
     float y[N * T * C];
     assert_int_equal(channels_receive(&channels, 0, keys, y), DW_PENDING);
-    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes,
+    assert_int_equal(channels_received(channels.end[1]).raw_bytes,
                      (uint64_t)TENSORS * TENSOR_BYTES);
     test_pair_close(&reference.pair);
     channels_close(&channels);

@@ -236,7 +236,7 @@ static void recover(const char *config, int lose_all)
         }
         channels_expect(&channels, &reference, i);
     }
-    const dw_counters counters = dw_channel_sent(channels.end[0]);
+    const dw_counters counters = channels_sent(channels.end[0]);
     assert_true(counters.resyncs > 0 && counters.nacks > 0);
     test_pair_close(&reference.pair);
     channels_close(&channels);
@@ -302,7 +302,7 @@ static void *send_all(void *context)
         channels_make_tensor(i, keys, x);
         dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
         traffic->status = where_send(traffic->channels->end[traffic->end], keys, &view);
-        if (i % 16 == 0) dw_channel_received(traffic->channels->end[traffic->end]);
+        if (i % 16 == 0) channels_received(traffic->channels->end[traffic->end]);
     }
     return NULL;
 }
@@ -319,7 +319,7 @@ static void *receive_all(void *context)
         channels_make_tensor(i, expected, x);
         if (traffic->status == DW_OK && keys[0].sample != expected[0].sample)
             traffic->status = DW_ERR_MISMATCH;
-        if (i % 16 == 0) dw_channel_sent(traffic->channels->end[traffic->end]);
+        if (i % 16 == 0) channels_sent(traffic->channels->end[traffic->end]);
     }
     return NULL;
 }

@@ -29,17 +29,21 @@ void where_configure(dw_channel_config *config, int end)
 {
     dw_why why;
     if (!on_device[end]) return;
-    if (dw_cuda_open_library(&config->cuda, library, "kernels", 0, &why)) fail_msg("%s", why.text);
+    dw_host *host = calloc(1, sizeof *host);
+    host->struct_size = sizeof *host;
+    if (dw_cuda_open_library(&host->cuda, library, "kernels", 0, &why)) fail_msg("%s", why.text);
     /* 0 is the default, which means the device. */
-    config->place = place == DW_CUDA_DEVICE && end ? (dw_cuda_place)0 : place;
+    host->place = place == DW_CUDA_DEVICE && end ? (dw_cuda_place)0 : place;
+    config->host = host;
 }
 
 /* When the last end is closed, nothing of the driver may be left. */
 void where_end(dw_channel_config *config)
 {
     const fake_cuda *fake = fake_cuda_get();
-    dw_cuda_close(config->cuda);
-    config->cuda = NULL;
+    if (config->host) dw_cuda_close(config->host->cuda);
+    free((void *)config->host);
+    config->host = NULL;
     if (fake->retained > 0) return;
     assert_int_equal(fake->retained, 0);
     assert_int_equal(fake->blocks, 0);
@@ -78,20 +82,20 @@ static void take_back(const dw_tensor *tensor, const dw_tensor *copy, bool is_y,
 
 dw_status where_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
 {
-    if (!channel->codecs.device.cuda) return dw_channel_send(channel, keys, x);
-    if (!x) return dw_channel_send_cuda(channel, keys, NULL, NULL);
+    if (!channel->codecs.device.cuda) return dw_channel_send(channel, keys, x, NULL);
+    if (!x) return dw_channel_send(channel, keys, NULL, NULL);
     dw_tensor copy = copy_of(x);
-    dw_status status = dw_channel_send_cuda(channel, keys, &copy, NULL);
+    dw_status status = dw_channel_send(channel, keys, &copy, NULL);
     take_back(x, &copy, false, status);
     return status;
 }
 
 dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
 {
-    if (!channel->codecs.device.cuda) return dw_channel_recv(channel, timeout_ms, keys, y);
-    if (!y) return dw_channel_recv_cuda(channel, timeout_ms, keys, NULL, NULL);
+    if (!channel->codecs.device.cuda) return dw_channel_recv(channel, timeout_ms, keys, y, NULL);
+    if (!y) return dw_channel_recv(channel, timeout_ms, keys, NULL, NULL);
     dw_tensor copy = copy_of(y);
-    dw_status status = dw_channel_recv_cuda(channel, timeout_ms, keys, &copy, fake_cuda_get());
+    dw_status status = dw_channel_recv(channel, timeout_ms, keys, &copy, fake_cuda_get());
     take_back(y, &copy, true, status);
     return status;
 }

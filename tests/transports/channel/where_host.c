@@ -19,12 +19,12 @@ void where_end(dw_channel_config *config)
 
 dw_status where_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
 {
-    return dw_channel_send(channel, keys, x);
+    return dw_channel_send(channel, keys, x, NULL);
 }
 
 dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
 {
-    return dw_channel_recv(channel, timeout_ms, keys, y);
+    return dw_channel_recv(channel, timeout_ms, keys, y, NULL);
 }
 
 void where_damage(const dw_channel *channel, float *value)

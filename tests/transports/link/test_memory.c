@@ -10,6 +10,7 @@ typedef struct visitor {
     int end;
     dw_status status;
     dw_config codec;
+    dw_host host;
 } visitor;
 
 /* What each end does: a message each way, a channel, a tensor. */
@@ -24,6 +25,7 @@ static void *visit(void *context)
     if (me->status != DW_OK) return NULL;
     dw_link_release(link, data);
     dw_channel_config config = {.struct_size = sizeof config, .id = 9, .open_timeout_ms = 200};
+    config.host = &me->host;
     if (me->end == 0)
         config.send = &me->codec;
     else
@@ -34,8 +36,8 @@ static void *visit(void *context)
     float values[128] = {1, 2, 3};
     dw_key key = {.sample = 5};
     dw_tensor tensor = dw_tensor_3d(values, DW_F32, 1, 2, 64);
-    me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor)
-                              : dw_channel_recv(channel, 5000, &key, &tensor);
+    me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor, NULL)
+                              : dw_channel_recv(channel, 5000, &key, &tensor, NULL);
     dw_channel_close(channel);
     return NULL;
 }
@@ -135,7 +137,7 @@ static void any_allocation_may_fail(void **state)
                 pair.options[i].close_timeout_ms = timeout_ms;
                 pair.options[i].allocator = counting;
                 dw_config_parse(&visitors[i].codec, "delta:bits=4", NULL);
-                visitors[i].codec.allocator = counting;
+                visitors[i].host = (dw_host){.struct_size = sizeof(dw_host), .allocator = counting};
             }
             suite_try_open(&pair);
             for (int i = 0; i < 2; i++) visitors[i].status = pair.status[i];

@@ -176,7 +176,7 @@ static void expect_error(const misdeed *m)
         .role = DW_LINK_LISTEN,
         .open_timeout_ms = 30000,
         .transports = transports,
-        .contexts = (const dw_transport_context[]){dw_mpi_context(mpi), {NULL, NULL}}};
+        .contexts = (const dw_transport_context[]){{"mpi", mpi}, {NULL, NULL}}};
     dw_link *link;
     dw_why why;
     char uri[32];

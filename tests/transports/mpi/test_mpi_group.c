@@ -73,8 +73,7 @@ static void join(ranks *all, MPI_Comm communicator, kind links, const char *code
     dw_config config;
     assert_int_equal(dw_config_parse(&config, codec, NULL), DW_OK);
     if (dw_mpi_create(&all->mpi, &communicator, &why) != DW_OK) fail_msg("%s", why.text);
-    all->rank = dw_mpi_rank(all->mpi);
-    all->size = dw_mpi_size(all->mpi);
+    all->rank = dw_mpi_rank(all->mpi, &all->size);
     if (links != OVER_TCP && dw_mpi_open_links(all->mpi, 7, NULL, all->links, &why) != DW_OK)
         fail_msg("%s", why.text);
     assert_null(all->links[all->rank]);
@@ -133,7 +132,7 @@ static void run(MPI_Comm communicator, kind links, const char *codec, float y[4]
                                 .y = y[i],
                                 .root = i == 3 ? (uint32_t)all.size - 1 : 0};
             if (dw_group_run(all.group, &job, PATIENCE_MS) != DW_OK)
-                fail_msg("%s", dw_group_why(all.group));
+                fail_msg("%s", dw_group_why(all.group, NULL));
         }
     }
     leave(&all);

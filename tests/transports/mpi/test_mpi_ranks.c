@@ -175,7 +175,7 @@ static void a_link_outlives_its_dw_mpi(void **state)
         dw_why why;
         assert_int_equal(dw_mpi_create(&place, &rig_program, &why), DW_OK);
         dw_link_options options = rig_options(rig_me);
-        const dw_transport_context places[] = {dw_mpi_context(place), {NULL, NULL}};
+        const dw_transport_context places[] = {{"mpi", place}, {NULL, NULL}};
         options.contexts = places;
         dw_link *link = rig_open_with(0, &options);
         freed = 0;
@@ -297,11 +297,11 @@ int main(int argc, char **argv)
     if (dw_mpi_create(&rig_mpi, &rig_program, &why) != DW_OK)
         return fprintf(stderr, "%s\n", why.text);
     rig_transports[0] = dw_mpi_transport();
-    rig_contexts[0] = dw_mpi_context(rig_mpi);
-    rig_me = dw_mpi_rank(rig_mpi);
+    rig_contexts[0] = (dw_transport_context){"mpi", rig_mpi};
+    int size;
+    rig_me = dw_mpi_rank(rig_mpi, &size);
     rig_other = 1 - rig_me;
-    if (rig_me == rank || dw_mpi_size(rig_mpi) != 2)
-        return fprintf(stderr, "rank %d of %d\n", rig_me, dw_mpi_size(rig_mpi));
+    if (rig_me == rank || size != 2) return fprintf(stderr, "rank %d of %d\n", rig_me, size);
     if (!strcmp(what, "death")) return lose_a_peer();
     if (!strcmp(what, "finalized")) return destroy_after_finalize();
     failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_opening() +

@@ -67,7 +67,7 @@ void rig_prepare(suite_pair *pair, const char *uri)
 {
     static suite_backend backend;
     rig_reset();
-    rig_contexts[0] = dw_nccl_context(rig_common);
+    rig_contexts[0] = (dw_transport_context){"nccl", rig_common};
     backend = (suite_backend){.name = "nccl",
                               .uri = uri,
                               .transports = rig_transports,

@@ -14,7 +14,7 @@ int main(int argc, char **argv)
         .uri = "nccl:tcp://127.0.0.1:0",
         .transports = rig_transports,
         .one_process = 1,
-        .contexts = (const dw_transport_context[]){dw_nccl_context(rig_common), {NULL, NULL}}};
+        .contexts = (const dw_transport_context[]){{"nccl", rig_common}, {NULL, NULL}}};
     int failed = run_transport_suite(&nccl);
     if (fake_nccl_get()->violations)
         failed += fprintf(stderr, "the suite: %s\n", fake_nccl_get()->violation);

@@ -141,10 +141,10 @@ static void send_until_killed(int fd)
 {
     char uri[256] = "";
     if (read(fd, uri, sizeof uri - 1) <= 0) _exit(2);
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .transports = rig_transports,
-                                     .contexts = (const dw_transport_context[]){
-                                         dw_nccl_context(rig_create(NULL)), {NULL, NULL}}};
+    const dw_link_options options = {
+        .struct_size = sizeof options,
+        .transports = rig_transports,
+        .contexts = (const dw_transport_context[]){{"nccl", rig_create(NULL)}, {NULL, NULL}}};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (;;) {
@@ -178,7 +178,7 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
         .role = DW_LINK_LISTEN,
         .open_timeout_ms = 30000,
         .transports = rig_transports,
-        .contexts = (const dw_transport_context[]){dw_nccl_context(own), {NULL, NULL}},
+        .contexts = (const dw_transport_context[]){{"nccl", own}, {NULL, NULL}},
         .on_listening = tell_child,
         .listening_context = &ends[1]};
     dw_link *link;

@@ -77,7 +77,6 @@ static void without_a_gpu_the_error_says_why(void **state)
     dw_why why;
     dw_status status = dw_nccl_create(&nccl, NULL, &why);
     if (status == DW_OK) {
-        assert_int_equal(dw_nccl_version(nccl), library.version);
         dw_nccl_destroy(nccl);
         return;
     }

@@ -40,7 +40,10 @@ def states_of(ends: "dict[str, Any]") -> "dict[str, torch.Tensor]":
     """Returns the saved state of each encoder and decoder of an exchange, by name."""
     found = {}
     for name, end in ends.items():
-        joined = bytearray(b"".join(end.export_states().values()))  # of one key, or of none
+        states = end.export_states()  # of one key, or of none, and with what the encoder goes on
+        if len(states) > 1:
+            del states[(2**64 - 1, 2**32 - 1)]  # as in groups, a rate begins anew
+        joined = bytearray(b"".join(states.values()))
         found[name] = (
             tensors.of_buffer(joined)
             if joined
@@ -112,8 +115,9 @@ def load_ends(ends: "dict[str, Any]", states: "dict[str, Any]") -> None:
     for name, end in ends.items():
         data = bytes(tensors.as_bytes(states[name].contiguous()))
         # With feedback, encoders alone keep something: the residuals.
-        keeps = end.config._needs_ids() if isinstance(end, Encoder) else end.config.codec == "delta"
-        stateful = keeps and "quota_bytes" not in end.config.text
+        its = end.config
+        keeps = its._needs_ids() if isinstance(end, Encoder) else its._facts.keeps_prev
+        stateful = keeps and not its._struct.quota_bytes
         if stateful and not data:
             raise ValueError(f"the state of {name} is missing")
         if data:

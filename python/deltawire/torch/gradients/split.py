@@ -33,7 +33,7 @@ class Receiver:
     def __init__(self, peers: GlooPeers, config: Config) -> None:
         self._peers = peers
         self._decoders = {rank: Decoder(config, peers.threads) for rank in peers.others()}
-        self._stateful = config.codec == "delta"
+        self._stateful = config._facts.keeps_prev
 
     def length(self, key_of: "Callable[[int], tuple[int, int]]", x: torch.Tensor) -> int:
         """Returns the maximum size in bytes of the next frame, the same number on all ranks.

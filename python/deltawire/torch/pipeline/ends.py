@@ -89,7 +89,7 @@ class Ends:
 
     def stateful(self) -> "dict[int, Any]":
         """Returns the encoders or decoders with state, by the tensor's position in the message."""
-        if self.config.codec != "delta":
+        if not self.config._facts.keeps_prev:
             return {}
         return {slot: end for (which, slot), end in self._made.items() if not which}
 

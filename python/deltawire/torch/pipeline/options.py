@@ -9,7 +9,12 @@ from deltawire.errors import refuse
 from deltawire.profile import Profile
 from deltawire.storage import Storage
 from deltawire.torch.common import address
-from deltawire.torch.common.configs import takes_profile, with_profile, without_replies
+from deltawire.torch.common.configs import (
+    has_steps,
+    takes_profile,
+    with_profile,
+    without_replies,
+)
 
 FORWARD = "delta:form=step,error=0.06,entropy=rans"  # the default for activations
 
@@ -18,8 +23,8 @@ def check_profiles(
     fits: bool, profiles: "dict[Any, Any]", forward: Config, evaluate: Config
 ) -> None:
     for config in (forward, evaluate) if fits else ():
-        if "form=step" in config.text:
-            Config(f"{config.text},profile=1")  # it may be refused
+        if has_steps(config):
+            config._set("profile", 1)  # it may be refused
     for stage, profile in profiles.items():
         is_stage = isinstance(stage, int) and not isinstance(stage, bool) and stage >= 0
         if not is_stage or not isinstance(profile, Profile):
@@ -29,7 +34,7 @@ def check_profiles(
             )
         for config in (forward, evaluate):
             with_profile(config, profile)  # it may be refused
-    if (fits or profiles) and not any("form=step" in config.text for config in (forward, evaluate)):
+    if (fits or profiles) and not any(has_steps(config) for config in (forward, evaluate)):
         refuse(
             "profiles are for configs with form=step, and neither forward nor evaluate is one: "
             'give forward="direct:form=step,step=0.35,entropy=rans", for example'
@@ -57,7 +62,7 @@ class Options:
         self.forward = without_replies(forward)
         self.backward = without_replies(backward)
         self.evaluate = without_replies(evaluate)
-        if self.evaluate.codec == "delta":
+        if self.evaluate._facts.keeps_prev:
             refuse(
                 "evaluate is the config of steps without ids, but the codec delta needs ids: give "
                 'another config, such as "direct:bits=8"'

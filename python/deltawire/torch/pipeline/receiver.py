@@ -106,7 +106,7 @@ class Receiver(Ends):
                     "state of the same step on all ranks, or call reset_compression() on all ranks",
                 ) from error
             raise
-        if kind == WITH_IDS and self.config.codec == "delta":
+        if kind == WITH_IDS and self.config._facts.keeps_prev:
             self.ids = done.ids
         self.frame_bytes += len(part.data)
         self.tensor_bytes += made.numel() * made.element_size()

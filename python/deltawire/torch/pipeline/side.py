@@ -134,7 +134,7 @@ class Side:
         """Returns the ids if the message must contain them because none of its frames does."""
         if ids is None or not self.is_after:
             return None
-        in_frames = self.sender.config.codec == "delta" and any(
+        in_frames = self.sender.config._facts.keeps_prev and any(
             part.how == message.FRAME for part in parts
         )
         return None if in_frames else ids
