@@ -82,6 +82,7 @@ typedef struct dw_sender {
     void *request;
     dw_buffer *sending;
     int64_t started_ns; /* when it began */
+    bool has_failed;    /* starting or testing it: it must not be tested again */
 } dw_sender;
 
 /* start: starts to send the buffer. test: whether the send in flight is complete (OK), and then

@@ -23,8 +23,10 @@ dw_status dw_sender_start(dw_sender *sender, dw_buffer *buffer)
     sender->sending = buffer;
     sender->started_ns = dw_now_ns();
     memset(sender->request, 0, transport->request_bytes);
-    return transport->send(sender->backend->endpoint, sender->request, wire,
-                           DW_LINK_HEADER_BYTES + buffer->len);
+    dw_status status = transport->send(sender->backend->endpoint, sender->request, wire,
+                                       DW_LINK_HEADER_BYTES + buffer->len);
+    sender->has_failed = status < 0;
+    return status;
 }
 
 /* Keeps the message that was just sent. The lock is held. */
@@ -48,12 +50,15 @@ void dw_sender_keep(dw_sender *sender)
 static dw_status test(dw_sender *sender, dw_why *why)
 {
     size_t len;
-    return sender->backend->transport.test(sender->backend->endpoint, sender->request, &len, why);
+    dw_status status =
+        sender->backend->transport.test(sender->backend->endpoint, sender->request, &len, why);
+    sender->has_failed = status < 0;
+    return status;
 }
 
 dw_status dw_sender_test(dw_sender *sender, dw_why *why)
 {
-    if (!sender->sending) return DW_PENDING;
+    if (!sender->sending || sender->has_failed) return DW_PENDING;
     dw_status status = test(sender, why);
     if (status == DW_OK) dw_sender_keep(sender);
     return status;
