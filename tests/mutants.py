@@ -130,7 +130,7 @@ OPTIONS += ["tls=disabled", "mpi=disabled", "trainer=disabled", "bench=disabled"
 def tests_of(tree, suite):
     """The names of a suite's tests, and the files that they need built."""
     known = subprocess.check_output(["meson", "introspect", "--tests", str(tree / "build")])
-    pick = [sys.executable, str(tree / "tests/house/pick_tests.py"), "--suites", suite]
+    pick = [sys.executable, str(tree / "tests/lint/pick_tests.py"), "--suites", suite]
     targets = ["--targets", str(tree / "build")]
     return [
         subprocess.check_output([*pick, *more], input=known).decode().split()

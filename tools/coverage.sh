@@ -15,7 +15,7 @@ cmd_coverage() {
         "-Dc_args=$how" "-Dc_link_args=$how" "-Dcpp_args=$how" "-Dcpp_link_args=$how" ||
         die "the build failed"
     rm -rf "$dir/profiles"
-    mapfile -t names < <(tests_in coverage '*,-emulated,-few,-long,-house')
+    mapfile -t names < <(tests_in coverage '*,-emulated,-few,-long,-lint')
     local failed=0
     LLVM_PROFILE_FILE=$dir/profiles/%2m.profraw meson test -C "$dir" --no-rebuild \
         --timeout-multiplier 10 --num-processes $((2 * jobs)) "${names[@]}" </dev/null ||

@@ -6,6 +6,6 @@
 cmd_format() {
     case ${1:-} in '' | --check) ;; *) usage_error "format knows no '$1'" ;; esac
     need "${packages_format[@]}"
-    if [ $# -eq 0 ]; then "$python" "$root/tests/house/format.py" "$root" --write; fi
-    "$python" "$root/tests/house/format.py" "$root"
+    if [ $# -eq 0 ]; then "$python" "$root/tests/lint/format.py" "$root" --write; fi
+    "$python" "$root/tests/lint/format.py" "$root"
 }

@@ -13,7 +13,7 @@ result() { printf '%s\t%s\n' "$2" "$1" >>"$results/builds.tsv"; }
 # picks, or, with --targets, the files that they want built.
 tests_in() {
     meson introspect --tests "$build/$1" |
-        "$python" "$root/tests/house/pick_tests.py" --suites "$2" --filter "$filter" "${@:3}"
+        "$python" "$root/tests/lint/pick_tests.py" --suites "$2" --filter "$filter" "${@:3}"
 }
 
 # build_part WHAT NAME CC [MESON OPTIONS]: configure and compile, counted as one test. WHAT: the

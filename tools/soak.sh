@@ -21,7 +21,7 @@ cmd_soak() {
     build_part_tsan threads,mpi,trainer,devices || die "the build failed"
     run_once debug build_part_debug bits
     run_once archs build_part_archs cuda
-    "$python" "$root/tests/house/tidy.py" "$root" "$build/asan-vectors" </dev/null ||
+    "$python" "$root/tests/lint/tidy.py" "$root" "$build/asan-vectors" </dev/null ||
         [ $? = 77 ] || die "clang-tidy has found something"
     run_once asan-vectors build_part_asan_vectors pure
     run_once tsan build_part_tsan mpi
@@ -41,7 +41,7 @@ cmd_soak() {
             --suite threads </dev/null || die "a threaded test failed in round $repeat"
     done
     say "the installed library, with vector kernels in every build"
-    "$python" "$root/tests/house/install.py" "$root" --all </dev/null ||
+    "$python" "$root/tests/lint/install.py" "$root" --all </dev/null ||
         die "a program that uses the library failed"
     say "all-reduces over links with faults, and ranks that die, leave or disagree"
     "$build/asan-vectors/tests/collective/soak_group" 100000 </dev/null ||

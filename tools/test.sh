@@ -12,8 +12,8 @@ builder= # the process that makes the builds
 # long runs these with gcc, too.
 tests_gcc='*,few,-emulated,-python,-long,-transports,-program,-openmpi'
 tests_gcc_alone='*,-emulated,-python,-few,-long'
-tests_asan='*,few,-house,-bench,-mpich,-python,-long'
-tests_asan_alone='*,-house,-bench,-mpich,-python,-few,-long'
+tests_asan='*,few,-lint,-bench,-mpich,-python,-long'
+tests_asan_alone='*,-lint,-bench,-mpich,-python,-few,-long'
 tests_long='long,slow,transports,program,-few'
 # What compares the bits of kernels takes most of the time under valgrind: it runs there only where
 # the part is asked for.
@@ -98,17 +98,17 @@ cmd_test() {
     else
         need "${packages_build[@]}" "${packages_test[@]}"
     fi
-    "$python" "$root/tests/house/pick_tests.py" --filter "$filter" <<<'[]' || exit 2
+    "$python" "$root/tests/lint/pick_tests.py" --filter "$filter" <<<'[]' || exit 2
     rm -rf "$results"
     mkdir -p "$results"
     if [ "$quick" ]; then test_quick; else test_parts; fi
-    "$python" "$root/tests/house/count_results.py" "$results"
+    "$python" "$root/tests/lint/count_results.py" "$results"
 }
 
 # For the daily loop. Its build has nothing that these tests do not need: so it is quick the first
 # time, too, and takes few packages.
 test_quick() {
-    local suites='pure,few,transports,house,-devices,-long'
+    local suites='pure,few,transports,lint,-devices,-long'
     if build_part_quick "$suites"; then run_tests quick quick "$suites"; fi
 }
 
@@ -191,7 +191,7 @@ test_parts() {
     # A filter means that somebody waits for few tests; without one all must compile.
     [ -z "$filter" ] || everything='*'
     # A single part needs no more than its own tests, but `gcc` compiles everything.
-    suites_gcc=$everything suites_asan='*,-house,-mpich,-long'
+    suites_gcc=$everything suites_asan='*,-lint,-mpich,-long'
     case $part in
     gcc) tests_gcc=$tests_gcc_alone ;;
     asan) tests_asan=$tests_asan_alone ;;
@@ -201,7 +201,7 @@ test_parts() {
         ;;
     cross)
         suites_gcc=emulated
-        suites_cross=${suites_cross%-long}long,-house
+        suites_cross=${suites_cross%-long}long,-lint
         suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;

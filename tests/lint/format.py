@@ -26,7 +26,7 @@ import shutil
 import subprocess
 import sys
 
-import house
+import lint
 import style
 
 COLUMNS = 100
@@ -43,7 +43,7 @@ TOP = (
     ".gitignore",
     ".git-blame-ignore-revs",
 )
-TEXT_ROOMS = house.ROOMS + ("docs", "cmake")
+TEXT_MODULES = lint.MODULES + ("docs", "cmake")
 
 # Kind of file -> (the beginning of a stretch of wide lines; what all of its lines look like, or
 # None; its end, or None if it ends with the first line that looks different).
@@ -61,7 +61,7 @@ MARKERS = {
 def texts(root):
     """Every text file of the tree, whether Git knows it or not, except for corpora."""
     root = pathlib.Path(root)
-    found = [path for path in house.files(root, TEXTS, TEXT_ROOMS) if "results" not in path.parts]
+    found = [path for path in lint.files(root, TEXTS, TEXT_MODULES) if "results" not in path.parts]
     found += [path.relative_to(root) for path in sorted(root.glob("*.md"))]
     return found + [pathlib.Path(name) for name in TOP if (root / name).is_file()]
 
@@ -113,14 +113,14 @@ def check(root):
     allowed = {name for name in style.exceptions(root)[0] if name.endswith(style.COLUMNS_MARK)}
     complaints, used = [], set()
     for path in texts(root):
-        found = list(check_lines(path, house.text(root, path)))
+        found = list(check_lines(path, lint.text(root, path)))
         name = f"{path}{style.COLUMNS_MARK}"
         if found and name in allowed:
             used.add(name)
         else:
             complaints += found
     complaints += [
-        f"tests/house/exceptions.txt: {name} needs no exception any more"
+        f"tests/lint/exceptions.txt: {name} needs no exception any more"
         for name in sorted(allowed - used)
     ]
     return complaints
@@ -130,7 +130,7 @@ def clang_format(root, *options):
     """What clang-format prints about the sources, or None if it is not installed."""
     if not shutil.which(CLANG_FORMAT):
         return None
-    files = [str(path) for path in house.files(root, SOURCES)]
+    files = [str(path) for path in lint.files(root, SOURCES)]
     done = subprocess.run(
         [CLANG_FORMAT, *options, *files], cwd=root, capture_output=True, text=True, check=False
     )
@@ -159,7 +159,7 @@ def main():
         print(f"format: {CLANG_FORMAT} is not installed: the layout of C, C++, CUDA is not checked")
     if layout is None and not complaints:
         sys.exit(77)
-    house.report("format", complaints + (layout or []))
+    lint.report("format", complaints + (layout or []))
 
 
 if __name__ == "__main__":

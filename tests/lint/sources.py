@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 
-import house
+import lint
 
 FOLDERS = ("base", "src", "cuda", "transports", "threads", "collective", "trainer", "cli")
 VISIBLE = ["-D_GNU_SOURCE", "-D_ALL_SOURCE", "-D_DEFAULT_SOURCE", "-fsyntax-only", "-w"]
@@ -51,4 +51,4 @@ def check(root, build):
 
 
 if __name__ == "__main__":
-    house.report("sources", check(sys.argv[1], sys.argv[2]))
+    lint.report("sources", check(sys.argv[1], sys.argv[2]))

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 
-import house
+import lint
 
 COMMANDS = ("train", "advise", "measure", "inspect", "keygen")
 PAGE = "docs/deltawire.1"
@@ -85,7 +85,7 @@ def compare(root, generated, write):
         less = [line for line in new if line not in old][:3]
         more = [line for line in old if line not in new][:3]
         yield f"{PAGE} is old: it lacks {less}, and has {more}; renew it by manual.py --write"
-    version = VERSION.search(house.text(root, f"{house.PUBLIC_HEADERS}/version.h"))[1]
+    version = VERSION.search(lint.text(root, f"{lint.PUBLIC_HEADERS}/version.h"))[1]
     if f'"deltawire {version}"' not in text:
         yield f"{PAGE} is not that of version {version}"
 
@@ -107,7 +107,7 @@ def main():
     if not complaints and not shutil.which("groff"):
         print("manual: no groff here: the layout of the page was not checked")
         sys.exit(77)
-    house.report("manual", complaints)
+    lint.report("manual", complaints)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ reason."""
 import re
 import sys
 
-import house
+import lint
 
 FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
@@ -28,13 +28,13 @@ FUNCTION_NAME = re.compile(r"(\w+)\s*\(")
 def exceptions(root):
     """{"path" or "path:function": reason}. A line without a reason is an error."""
     table, complaints = {}, []
-    for number, line in enumerate(house.text(root, "tests/house/exceptions.txt").splitlines(), 1):
+    for number, line in enumerate(lint.text(root, "tests/lint/exceptions.txt").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         name, _, reason = line.partition(" - ")
         if len(reason.split()) < 4:
             complaints.append(
-                f"tests/house/exceptions.txt:{number}: say why {name.strip()} may be long"
+                f"tests/lint/exceptions.txt:{number}: say why {name.strip()} may be long"
             )
         table[name.strip()] = reason
     return table, complaints
@@ -89,7 +89,7 @@ def public_functions(root, headers):
     """The functions that count for the limit."""
     names = []
     for path in headers:
-        source = house.without_comments(house.text(root, path))
+        source = lint.without_comments(lint.text(root, path))
         source = re.sub(r"^[ \t]*#.*$", "", source, flags=re.M)
         found = re.findall(r"\bDW_API\b[^;{(]*?\b(\w+)\s*\(", source)
         if path.name not in UNCOUNTED:
@@ -100,42 +100,42 @@ def public_functions(root, headers):
 def check(root):
     allowed, complaints = exceptions(root)
     used = set()
-    c_files = house.files(root, {".c", ".h", ".cc", ".cu", ".cuh"})
-    scripts = house.files(root, {".py", ".sh"}) + [
-        house.pathlib.Path("run"),
-        house.pathlib.Path(".ci/run"),
+    c_files = lint.files(root, {".c", ".h", ".cc", ".cu", ".cuh"})
+    scripts = lint.files(root, {".py", ".sh"}) + [
+        lint.pathlib.Path("run"),
+        lint.pathlib.Path(".ci/run"),
     ]
     for path in c_files + scripts:
-        lines = house.text(root, path).splitlines()
+        lines = lint.text(root, path).splitlines()
         complaints += check_head(path, lines)
         if path in c_files:
             complaints += check_sizes(path, lines, allowed, used)
     complaints += [
-        f"tests/house/exceptions.txt: {name} needs no exception any more"
+        f"tests/lint/exceptions.txt: {name} needs no exception any more"
         for name in allowed
         if name not in used and not name.endswith(COLUMNS_MARK)
     ]
-    public = house.files(root, {".h"}, (house.PUBLIC_HEADERS,))
+    public = lint.files(root, {".h"}, (lint.PUBLIC_HEADERS,))
     total = 0
     for path in public:
-        count = len(house.text(root, path).splitlines())
+        count = len(lint.text(root, path).splitlines())
         own = OWN_HEADER_LINES.get(path.name)
         total += 0 if own else count
         if own and count > own:
             complaints.append(f"{path}: {count} lines, more than {own}")
     if total > PUBLIC_HEADER_LINES:
         complaints.append(
-            f"{house.PUBLIC_HEADERS}: {total} lines together, more than {PUBLIC_HEADER_LINES}"
+            f"{lint.PUBLIC_HEADERS}: {total} lines together, more than {PUBLIC_HEADER_LINES}"
         )
     names = public_functions(root, public)
     if len(names) > PUBLIC_FUNCTIONS:
         complaints.append(
-            f"{house.PUBLIC_HEADERS}: {len(names)} functions together, more than "
+            f"{lint.PUBLIC_HEADERS}: {len(names)} functions together, more than "
             f"{PUBLIC_FUNCTIONS}: let one of them do what the new one does"
         )
-    prose = house.files(root, {".md", ".txt", ".build"}, house.ROOMS + ("docs",))
+    prose = lint.files(root, {".md", ".txt", ".build"}, lint.MODULES + ("docs",))
     for path in c_files + scripts + prose:
-        for number, line in enumerate(house.text(root, path).splitlines(), 1):
+        for number, line in enumerate(lint.text(root, path).splitlines(), 1):
             if WORDS.search(line):
                 complaints.append(
                     f'{path}:{number}: "{WORDS.search(line).group(1)}" must not stay: do it, or '
@@ -145,4 +145,4 @@ def check(root):
 
 
 if __name__ == "__main__":
-    house.report("style", check(sys.argv[1]))
+    lint.report("style", check(sys.argv[1]))

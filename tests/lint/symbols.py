@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-import house
+import lint
 
 # Library -> the public headers whose functions it must export, all of them and nothing else but
 # those of its headers in PRIVATE.
@@ -101,7 +101,7 @@ def declared(root, headers):
     """The functions that headers mark with DW_API."""
     names = set()
     for header in headers:
-        source = house.without_comments(house.text(root, header))
+        source = lint.without_comments(lint.text(root, header))
         source = re.sub(r"^[ \t]*#.*$", "", source, flags=re.M)
         names |= set(re.findall(r"\bDW_API\b[^;{(]*?\b(\w+)\s*\(", source))
     return names
@@ -109,7 +109,7 @@ def declared(root, headers):
 
 def check_map(text, path, functions):
     """The version script must list the functions of the headers, each once, in order."""
-    match = MAP.match(house.without_comments(text))
+    match = MAP.match(lint.without_comments(text))
     if not match or match.group(1) != VERSION_NODE:
         yield f"{path}: write {VERSION_NODE} {{ global: names; local: *; }};"
         return
@@ -192,7 +192,7 @@ def check(root, build):
     complaints = []
     for name, (headers, folder) in LIBRARIES.items():
         place = pathlib.Path(build) / folder
-        public = [f"{house.PUBLIC_HEADERS}/{header}" for header in headers]
+        public = [f"{lint.PUBLIC_HEADERS}/{header}" for header in headers]
         functions = declared(root, public + INTERNAL.get(name, []))
         shared = [
             path
@@ -220,4 +220,4 @@ def check(root, build):
 
 
 if __name__ == "__main__":
-    house.report("symbols", check(sys.argv[1], sys.argv[2]))
+    lint.report("symbols", check(sys.argv[1], sys.argv[2]))

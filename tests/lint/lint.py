@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# house.py - what the checks of the tree share: lists of sources, and the output of complaints.
+# lint.py - what the checks of the tree share: lists of sources, and the output of complaints.
 import pathlib
 import re
 import sys
 
-ROOMS = (
+MODULES = (
     "include",
     "base",
     "src",
@@ -24,13 +24,13 @@ ROOMS = (
 PUBLIC_HEADERS = "include/deltawire"
 
 
-def files(root, suffixes, rooms=ROOMS):
-    """The paths, relative to root, of all files of these kinds in these rooms, sorted."""
+def files(root, suffixes, modules=MODULES):
+    """The paths, relative to root, of all files of these kinds in these modules, sorted."""
     root = pathlib.Path(root)
     return [
         path.relative_to(root)
-        for room in rooms
-        for path in sorted((root / room).rglob("*"))
+        for module in modules
+        for path in sorted((root / module).rglob("*"))
         if path.is_file() and path.suffix in suffixes and "__pycache__" not in path.parts
     ]
 

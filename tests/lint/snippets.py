@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-import house
+import lint
 
 MPI_RANKS = "3"
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```[ \t]*$", re.S | re.M)
@@ -126,4 +126,4 @@ def check(root, build):
 
 
 if __name__ == "__main__":
-    house.report("snippets", check(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
+    lint.report("snippets", check(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))

@@ -3,7 +3,7 @@
 # pick_tests.py - selects Meson's tests by suites and by a regular expression.
 """Reads `meson introspect --tests` from stdin, and prints "project:name" per line for `meson test`.
 
---suites: "*" selects all; "a,b" those in a or b; "-" in front of a suite excludes it: "*,-house".
+--suites: "*" selects all; "a,b" those in a or b; "-" in front of a suite excludes it: "*,-lint".
   The suite few contains shorter runs: where it is named, NAME_few takes the place of NAME.
 --filter: a regular expression that is searched in "suite/name"; if empty, it selects all.
 --programs DIRECTORY: only tests whose command was built there, and no scripts; for valgrind.

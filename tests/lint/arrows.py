@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # arrows.py - which folder may include or import which other, and what the pure layer may not use.
 """arrows.py ROOT. The rules are those of docs/architecture.md; each complaint names file, line and
-rule. A "room" is a folder at the top of the tree."""
+rule. A "module" is a folder at the top of the tree."""
 
 import os
 import re
 import sys
 
-import house
+import lint
 
-# Room -> the rooms whose headers it may include.
-ROOM_ARROWS = {
+# Module -> the modules whose headers it may include.
+MODULE_ARROWS = {
     "include": {"include"},
     "base": {"include", "base"},
     "src": {"include", "base", "src"},  # for its own folders see FOLDER_ARROWS
@@ -26,10 +26,10 @@ ROOM_ARROWS = {
     "study": {"include", "base", "bench", "study"},
     "python": {"include", "base", "python"},
     "tools": set(),  # only scripts
-    "tests": set(house.ROOMS),  # tests may include any header
+    "tests": set(lint.MODULES),  # tests may include any header
 }
 
-# Headers of src/, and of tests/, that another room may include as an exception.
+# Headers of src/, and of tests/, that another module may include as an exception.
 OPEN_HEADERS = {
     "collective": {"link/for_groups.h"},
     "trainer": {"channel/saved.h"},
@@ -54,8 +54,8 @@ OPEN_HEADERS = {
     },
 }
 
-# Within a room: folder -> the other folders whose headers it may include. Arrows may only point to
-# folders that are further down in this list.
+# Within a module: folder -> the other folders whose headers it may include. Arrows may only point
+# to folders that are further down in this list.
 FOLDER_ARROWS = {
     "src": {
         "ends": {"engine", "codecs", "state", "wire", "arithmetic", "common"},
@@ -122,7 +122,7 @@ BARE_MEMORY = re.compile(
 )
 # What is compiled into the pure layer. It may use all of base/ but these headers, which ask for the
 # time and for threads.
-PURE_ROOMS = ("base", "src", "cuda")
+PURE_MODULES = ("base", "src", "cuda")
 NOT_PURE = {"base/clock.h", "base/uncancelled.h"}
 MAY_ASK_THE_SYSTEM = {"base/mem.c", "src/common/cpu.c"} | NOT_PURE
 
@@ -144,29 +144,30 @@ INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.M)
 def find(root, path, name):
     """The file in the tree that an #include "name" in path means, or None."""
     for place in (
-        house.pathlib.Path(os.path.normpath(path.parent / name)),
-        house.pathlib.Path("include") / name,
-        house.pathlib.Path(name),  # base/
+        lint.pathlib.Path(os.path.normpath(path.parent / name)),
+        lint.pathlib.Path("include") / name,
+        lint.pathlib.Path(name),  # base/
     ):
-        if (house.pathlib.Path(root) / place).is_file():
+        if (lint.pathlib.Path(root) / place).is_file():
             return place
-    for room in sorted(house.ROOMS, key=lambda room: room != path.parts[0]):  # its own room first
-        if (house.pathlib.Path(root) / room / name).is_file():
-            return house.pathlib.Path(room) / name
+    own_first = sorted(lint.MODULES, key=lambda module: module != path.parts[0])
+    for module in own_first:
+        if (lint.pathlib.Path(root) / module / name).is_file():
+            return lint.pathlib.Path(module) / name
     return None
 
 
 def check_include(root, path, line, bracket, name):
-    room = path.parts[0]
+    module = path.parts[0]
     where = f"{path}:{line}"
     if bracket == "<" and not name.startswith("deltawire/"):
-        if room == "include" and name not in {"stddef.h", "stdint.h", "stdbool.h"}:
+        if module == "include" and name not in {"stddef.h", "stdint.h", "stdbool.h"}:
             yield (
                 f"{where}: a public header may include <stddef.h>, <stdint.h> and <stdbool.h>, "
                 f"not <{name}>"
             )
         if (
-            room in {"base", "src"}
+            module in {"base", "src"}
             and name not in PURE_HEADERS
             and str(path) not in MAY_ASK_THE_SYSTEM
         ):
@@ -178,36 +179,36 @@ def check_include(root, path, line, bracket, name):
         return
     target = find(root, path, name)
     if target is None:
-        if room != "tests" and name not in MADE:
+        if module != "tests" and name not in MADE:
             yield f'{where}: "{name}" is no file of this project'
         return
     there = target.parts[0]
-    if room in PURE_ROOMS and str(target) in NOT_PURE:
+    if module in PURE_MODULES and str(target) in NOT_PURE:
         yield f"{where}: the pure layer must not include {target}"
-    if there not in ROOM_ARROWS[room] and "/".join(target.parts[1:]) not in OPEN_HEADERS.get(
-        room, ()
+    if there not in MODULE_ARROWS[module] and "/".join(target.parts[1:]) not in OPEN_HEADERS.get(
+        module, ()
     ):
-        yield f"{where}: {room}/ must not include {target}"
-    elif room == there and room in FOLDER_ARROWS:
+        yield f"{where}: {module}/ must not include {target}"
+    elif module == there and module in FOLDER_ARROWS:
         mine, its = path.parts[1], target.parts[1]
-        if mine not in FOLDER_ARROWS[room]:
+        if mine not in FOLDER_ARROWS[module]:
             yield (
-                f"{where}: arrows.py has no rule for {room}/{mine}: add one, and to "
+                f"{where}: arrows.py has no rule for {module}/{mine}: add one, and to "
                 "docs/architecture.md"
             )
-        elif its != mine and its not in FOLDER_ARROWS[room][mine]:
-            yield f"{where}: {room}/{mine} must not include {target}"
-    if target.suffix not in {".h", ".cuh"} and room != "tests":
+        elif its != mine and its not in FOLDER_ARROWS[module][mine]:
+            yield f"{where}: {module}/{mine} must not include {target}"
+    if target.suffix not in {".h", ".cuh"} and module != "tests":
         yield f"{where}: includes {target}, which is no header"
 
 
 def check_imports(root):
     """The packages of deltawire.torch must keep to their arrows, too."""
-    top = house.pathlib.Path("python/deltawire/torch")
+    top = lint.pathlib.Path("python/deltawire/torch")
     arrows = FOLDER_ARROWS[str(top)]
-    for path in house.files(root, {".py"}):
+    for path in lint.files(root, {".py"}):
         if top in path.parents and path.parent != top:
-            text, mine = house.text(root, path), path.relative_to(top).parts[0]
+            text, mine = lint.text(root, path), path.relative_to(top).parts[0]
             for match in IMPORT.finditer(text):
                 if match[1] not in arrows.get(mine, set()) | {mine}:
                     line = text.count("\n", 0, match.start()) + 1
@@ -216,21 +217,21 @@ def check_imports(root):
 
 def check_page(root):
     """docs/architecture.md must have a row for each folder, with the same arrows as here."""
-    page = house.pathlib.Path(root) / PAGE
+    page = lint.pathlib.Path(root) / PAGE
     sections = page.read_text(encoding="utf-8").split("\n## ") if page.is_file() else []
-    for room, folders in FOLDER_ARROWS.items():
-        text = next((s for s in sections if s.startswith(f"Inside {room}/\n")), "")
+    for module, folders in FOLDER_ARROWS.items():
+        text = next((s for s in sections if s.startswith(f"Inside {module}/\n")), "")
         rows = {folder: set(arrows.split(", ")) for folder, arrows in ROW.findall(text)}
         for folder in sorted(rows.keys() | folders.keys()):
             ours = folders.get(folder)
             if folder not in rows:
-                yield f"{PAGE}: Inside {room}/ has no row for {folder}/, and arrows.py has a rule"
+                yield f"{PAGE}: Inside {module}/ has no row for {folder}/, and arrows.py has a rule"
             elif ours is None:
-                yield f"{PAGE}: Inside {room}/ has a row for {folder}/, and arrows.py has no rule"
+                yield f"{PAGE}: Inside {module}/ has a row for {folder}/, and arrows.py has no rule"
             elif rows[folder] != (ours or {"nothing"}):
                 yield (
-                    f"{PAGE}: {room}/{folder}/ may include {', '.join(sorted(rows[folder]))}, and "
-                    f"in arrows.py {', '.join(sorted(ours)) or 'nothing'}"
+                    f"{PAGE}: {module}/{folder}/ may include {', '.join(sorted(rows[folder]))}, "
+                    f"and in arrows.py {', '.join(sorted(ours)) or 'nothing'}"
                 )
 
 
@@ -270,8 +271,8 @@ def check_memory(path, bare):
 def check(root):
     complaints = []
     arrows = {}
-    for path in house.files(root, {".c", ".h", ".cc", ".cu", ".cuh"}):
-        source = house.text(root, path)
+    for path in lint.files(root, {".c", ".h", ".cc", ".cu", ".cuh"}):
+        source = lint.text(root, path)
         # The stripped text has no contents of strings, so includes are read from a text without
         # comments only.
         uncommented = re.sub(
@@ -283,7 +284,7 @@ def check(root):
             target = find(root, path, match.group(2))
             if target is not None:
                 arrows.setdefault(path, []).append(target)
-        bare = house.without_comments(source)
+        bare = lint.without_comments(source)
         if path.parts[0] in ("base", "src", "transports", "collective"):
             complaints += check_memory(path, bare)
         if path.parts[0] in ("base", "src"):
@@ -299,14 +300,14 @@ def check(root):
         complaints.append(
             "files that include each other in a circle: " + " -> ".join(map(str, ring))
         )
-    for room, folders in FOLDER_ARROWS.items():
+    for module, folders in FOLDER_ARROWS.items():
         ring = circle({folder: sorted(targets) for folder, targets in folders.items()})
         if ring:
             complaints.append(
-                f"the folders of {room}/ lean on each other in a circle: " + " -> ".join(ring)
+                f"the folders of {module}/ lean on each other in a circle: " + " -> ".join(ring)
             )
     return complaints
 
 
 if __name__ == "__main__":
-    house.report("arrows", check(sys.argv[1]))
+    lint.report("arrows", check(sys.argv[1]))

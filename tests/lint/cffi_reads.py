@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-import house
+import lint
 
 SYSTEM = ("stddef.h", "stdint.h", "stdbool.h")
 
@@ -33,7 +33,7 @@ def check(root):
     with tempfile.TemporaryDirectory() as folder:
         for name in SYSTEM:
             (pathlib.Path(folder) / name).write_text("")
-        for header in house.files(root, {".h"}, (house.PUBLIC_HEADERS,)):
+        for header in lint.files(root, {".h"}, (lint.PUBLIC_HEADERS,)):
             try:
                 cffi.FFI().cdef(preprocessed(root, header, folder))
             except (cffi.CDefError, cffi.FFIError, pycparser.c_parser.ParseError) as error:
@@ -53,4 +53,4 @@ if __name__ == "__main__":
     if not shutil.which("gcc"):
         print("cffi_reads: no gcc here")
         sys.exit(77)
-    house.report("cffi_reads", check(sys.argv[1]))
+    lint.report("cffi_reads", check(sys.argv[1]))

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-import house
+import lint
 
 STRICT = [
     "-fsyntax-only",
@@ -32,13 +32,13 @@ COMPILERS = [
 def check(root):
     there = [way for way in COMPILERS if shutil.which(way[0])]
     complaints = [] if there else ["no compiler is installed"]
-    for path in house.files(root, {".h"}, (house.PUBLIC_HEADERS,)):
+    for path in lint.files(root, {".h"}, (lint.PUBLIC_HEADERS,)):
         name = path.relative_to("include")
         # Included twice to detect a missing guard; the declaration detects an incomplete last line.
         program = f'#include "{name}"\n#include "{name}"\nextern int after_the_header;\n'
         for compiler, options in there:
             done = subprocess.run(
-                [compiler, *options, *STRICT, "-I", str(house.pathlib.Path(root) / "include"), "-"],
+                [compiler, *options, *STRICT, "-I", str(lint.pathlib.Path(root) / "include"), "-"],
                 input=program,
                 text=True,
                 capture_output=True,
@@ -48,8 +48,8 @@ def check(root):
                 complaints.append(
                     f"{path} alone does not compile with {compiler} {options[0]}:\n{done.stderr}"
                 )
-        source = house.text(root, path)
-        if 'extern "C"' not in source and "(" in house.without_comments(source):
+        source = lint.text(root, path)
+        if 'extern "C"' not in source and "(" in lint.without_comments(source):
             complaints.append(f'{path}: declares functions without extern "C" for C++')
         # Functions that stand together may share a comment.
         for block in source.split("\n\n"):
@@ -63,4 +63,4 @@ if __name__ == "__main__":
     absent = [compiler for compiler, _ in COMPILERS if not shutil.which(compiler)]
     if absent:
         print(f"headers: no {', '.join(absent)} here")
-    house.report("headers", check(sys.argv[1]))
+    lint.report("headers", check(sys.argv[1]))

@@ -15,10 +15,10 @@ import shutil
 import subprocess
 import sys
 
-import house
+import lint
 
 TIDY = "clang-tidy-14"
-ROOMS = ("transports", "collective", "trainer", "cli")
+MODULES = ("transports", "collective", "trainer", "cli")
 FINDING = re.compile(r"^(\S+?):(\d+):\d+: (?:warning|error): (.*)$", re.M)
 SKIP = 77
 
@@ -27,7 +27,7 @@ def compiled(root, build):
     """Paths, relative to root, of the C files in these rooms that the build compiles."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(os.path.normpath(pathlib.Path(entry["directory"], entry["file"])))
-        if path.is_relative_to(root) and path.relative_to(root).parts[0] in ROOMS:
+        if path.is_relative_to(root) and path.relative_to(root).parts[0] in MODULES:
             yield path.relative_to(root)
 
 
@@ -54,7 +54,7 @@ def main():
     paths = sys.argv[3:] or sorted(set(compiled(root, build)))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
         found = workers.map(lambda path: look_at(root, build, path), paths)
-        house.report("tidy", sorted(set().union(*found)))
+        lint.report("tidy", sorted(set().union(*found)))
 
 
 if __name__ == "__main__":
