@@ -51,7 +51,7 @@ static inline dw_status gpu_encode_async(dw_encoder *encoder, const dw_key *keys
 {
     dw_encode_item item = {encoder, keys, x, frame, cap, NULL};
     dw_status status = dw_encode_async(&item, 1, stream);
-    if (status == DW_OK) *ticket = item.ticket;
+    *ticket = item.ticket; /* NULL after an error */
     return status;
 }
 
@@ -61,7 +61,7 @@ static inline dw_status gpu_decode_async(dw_decoder *decoder, const void *head, 
 {
     dw_decode_item item = {decoder, head, frame, head_len, len, y, NULL};
     dw_status status = dw_decode_async(&item, 1, stream);
-    if (status == DW_OK) *ticket = item.ticket;
+    *ticket = item.ticket; /* NULL after an error */
     return status;
 }
 

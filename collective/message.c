@@ -43,7 +43,7 @@ static uint64_t digest_of(const unsigned char *at, uint64_t body_len, uint64_t s
     return XXH3_64bits_withSeed(at, DIGEST_AT, seed);
 }
 
-void dw_message_seal(unsigned char *at, const dw_message *head, uint64_t seed, bool with_body)
+void dw_message_finalize(unsigned char *at, const dw_message *head, uint64_t seed, bool with_body)
 {
     at[0] = head->kind;
     at[1] = head->operation;

@@ -62,7 +62,7 @@ typedef struct dw_message {
 } dw_message;
 
 /* Writes the header in front of a body of head->body_len bytes. */
-void dw_message_seal(unsigned char *at, const dw_message *head, uint64_t seed, bool with_body);
+void dw_message_finalize(unsigned char *at, const dw_message *head, uint64_t seed, bool with_body);
 /* Reads and checks a message of len bytes; returns false if it is damaged or malformed. */
 bool dw_message_read(const unsigned char *at, size_t len, uint64_t seed, bool with_body,
                      dw_message *head);

@@ -150,7 +150,7 @@ dw_status dw_peer_end(dw_peer *peer, unsigned char *body, dw_message *head, size
     size_t len = DW_MESSAGE_BYTES + body_len;
     head->number = peer->next_number;
     head->body_len = body_len;
-    dw_message_seal(message, head, peer->session.seal_seed, peer->retry_ms > 0);
+    dw_message_finalize(message, head, peer->session.seal_seed, peer->retry_ms > 0);
     if (peer->retry_ms > 0 && dw_retransmission_keep(peer, head->number, message, len) != DW_OK) {
         dw_peer_drop(peer, body);
         dw_failure_set(peer->failure, DW_ERR_NO_MEMORY, peer->settings->rank,
@@ -179,8 +179,8 @@ dw_status dw_peer_notify(dw_peer *peer, dw_message *head, const void *body, size
     if (body_len > 0) memcpy((unsigned char *)room + DW_MESSAGE_BYTES, body, body_len);
     head->body_len = body_len;
     bool has_session = head->kind != DW_MESSAGE_HELLO && head->kind != DW_MESSAGE_REFUSE;
-    dw_message_seal(room, head, has_session ? peer->session.seal_seed : 0,
-                    !has_session || peer->retry_ms > 0);
+    dw_message_finalize(room, head, has_session ? peer->session.seal_seed : 0,
+                        !has_session || peer->retry_ms > 0);
     peer->count->sent_bytes += DW_MESSAGE_BYTES + body_len;
     return dw_link_send_end(peer->link, room, DW_MESSAGE_BYTES + body_len);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * peer.h - numbered, sealed messages to one other rank and from it: sent again on links that may
- * lose some, and put in order.
+ * peer.h - numbered messages with a digest to one other rank and from it: sent again on links that
+ * may lose some, and put in order.
  *
  * Whoever has a peer's messages sorted pulls from it what is for others (dw_peer_sort). All fields
  * are the progress owner's alone, but for `damage`. */

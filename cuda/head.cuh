@@ -81,7 +81,7 @@ DW_DEVICE void dw_end_head(dw_head_room *room, uint64_t tables, uint64_t saved)
     *(volatile uint64_t *)part->sealed = part->serial;
 }
 
-DW_DEVICE void dw_seal_head(const dw_cuda_head_part *parts, dw_head_room *room)
+DW_DEVICE void dw_finalize_head(const dw_cuda_head_part *parts, dw_head_room *room)
 {
     if (threadIdx.x < sizeof(dw_cuda_head_part) / 8)
         room->part_words[threadIdx.x] =

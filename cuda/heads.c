@@ -42,9 +42,10 @@ dw_status dw_cuda_heads_fill(dw_cuda_heads *heads, const dw_cuda *cuda, dw_heads
     heads->n = 0;
     if (given.n == 0) return DW_OK;
     if (!cuda->kernels[DW_CUDA_AT_SEAL]) {
-        snprintf(why->text, sizeof why->text,
-                 "this build has no kernel dw_seal_heads: do not call dw_encoder_whole_frames, and "
-                 "send after dw_encode_finish");
+        snprintf(
+            why->text, sizeof why->text,
+            "this build has no kernel dw_finalize_heads: do not call dw_encoder_whole_frames, and "
+            "send after dw_encode_finish");
         return DW_ERR_UNSUPPORTED;
     }
     for (uint32_t i = 0; i < given.n; i++) need += given.of[i].most;

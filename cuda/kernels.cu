@@ -225,9 +225,9 @@ KERNEL(dw_join_payloads)(const dw_cuda_encode_part *parts, uint32_t n)
     dw_join_part(parts, n, &room);
 }
 
-KERNEL(dw_seal_heads)(const dw_cuda_head_part *parts, uint32_t n)
+KERNEL(dw_finalize_heads)(const dw_cuda_head_part *parts, uint32_t n)
 {
     __shared__ dw_head_room room;
     (void)n;
-    dw_seal_head(parts, &room);
+    dw_finalize_head(parts, &room);
 }

@@ -12,7 +12,7 @@
  * | bytes   | bytes | of the head, a multiple of 16                                                 | pinned, host  |
  * | entries | bytes | offset of the entries                                                         | pinned, host  |
  *
- * Kernel: dw_seal_heads(parts, number of parts), one block per part, after all kernels of
+ * Kernel: dw_finalize_heads(parts, number of parts), one block per part, after all kernels of
  * message.h. If a part is used again without a new serial, the header becomes ten words of 0, which
  * no decoder accepts as a frame. The host changes parts and drafts between two replays of a graph,
  * so the device reads them from pinned memory, without a copy. */

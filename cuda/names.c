@@ -24,7 +24,7 @@ static const struct family {
     {DW_CUDA_AT_MX_ENCODE, 2, "dw_mx_encode"},
     {DW_CUDA_AT_MX_DECODE, 1, "dw_mx_decode"},
     {DW_CUDA_AT_MX_DIRECT, 1, "dw_mx_decode_direct"},
-    {DW_CUDA_AT_SEAL, 0, "dw_seal_heads"},
+    {DW_CUDA_AT_SEAL, 0, "dw_finalize_heads"},
     {DW_CUDA_AT_FLOATS_ENCODE, 0, "dw_floats_encode"},
     {DW_CUDA_AT_FLOATS_DECODE, 0, "dw_floats_decode"},
     {DW_CUDA_AT_STEP_MEASURE, 0, "dw_step_measure"},

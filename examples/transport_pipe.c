@@ -184,7 +184,7 @@ static dw_status go_on_receiving(pipe_end *end, pipe_request *request, size_t *l
             *len = (size_t)end->length;
             if (*len > request->len) {
                 end->receiving = false;
-                return DW_ERR_NO_ROOM; /* the length stays in `end` for the next recv */
+                return DW_ERR_BUFFER_TOO_SMALL; /* the length stays in `end` for the next recv */
             }
             if (request->done == *len) break;
         }

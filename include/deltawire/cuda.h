@@ -83,8 +83,8 @@ DW_API dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys
                                          dw_encode_ticket **ticket);
 /* Returns PENDING, or OK when the frame is complete: *len is its length in bytes, the first
  * *head_len bytes were written to head, and prev is advanced. head may be NULL with
- * dw_encoder_whole_frames. Errors: ARGUMENT; NO_ROOM (head_cap is too small; call again with
- * more). */
+ * dw_encoder_whole_frames. Errors: ARGUMENT; BUFFER_TOO_SMALL (head_cap is too small; call again
+ * with more). */
 DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t head_cap,
                                   size_t *head_len, size_t *len);
 /* Drops the frame and ends the ticket; the encoder is as before the call. Returns PENDING while the

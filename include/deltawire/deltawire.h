@@ -46,18 +46,18 @@ typedef enum dw_status {
     DW_PENDING = 1, /* not done yet: call again later */
 
     /* -1 and below: the call changed nothing */
-    DW_ERR_ARGUMENT = -1,    /* NULL, a zero extent, a key given twice, the wrong kind of handle */
-    DW_ERR_CONFIG = -2,      /* the configuration has an unknown word or a value out of range */
-    DW_ERR_NO_MEMORY = -3,   /* the allocator returned NULL */
-    DW_ERR_NO_ROOM = -4,     /* the caller's buffer is too small */
-    DW_ERR_UNSUPPORTED = -5, /* valid, but this build or machine cannot do it */
-    DW_ERR_LIMIT = -6,       /* a size exceeds a limit, or cannot be represented */
-    DW_ERR_FORMAT = -7,      /* not a frame, cut short, or fields that contradict each other */
-    DW_ERR_VERSION = -8,     /* a frame or peer of another format version */
-    DW_ERR_CORRUPT = -9,     /* a checksum does not match */
-    DW_ERR_SHAPE = -10,      /* the frame's shape is not the tensor's */
-    DW_ERR_MISMATCH = -11,   /* the peer has another configuration */
-    DW_ERR_IO = -12,         /* a file or the operating system failed */
+    DW_ERR_ARGUMENT = -1,  /* NULL, a zero extent, a key given twice, the wrong kind of handle */
+    DW_ERR_CONFIG = -2,    /* the configuration has an unknown word or a value out of range */
+    DW_ERR_NO_MEMORY = -3, /* the allocator returned NULL */
+    DW_ERR_BUFFER_TOO_SMALL = -4, /* the caller's buffer is too small */
+    DW_ERR_UNSUPPORTED = -5,      /* valid, but this build or machine cannot do it */
+    DW_ERR_LIMIT = -6,            /* a size exceeds a limit, or cannot be represented */
+    DW_ERR_FORMAT = -7,           /* not a frame, cut short, or fields that contradict each other */
+    DW_ERR_VERSION = -8,          /* a frame or peer of another format version */
+    DW_ERR_CORRUPT = -9,          /* a checksum does not match */
+    DW_ERR_SHAPE = -10,           /* the frame's shape is not the tensor's */
+    DW_ERR_MISMATCH = -11,        /* the peer has another configuration */
+    DW_ERR_IO = -12,              /* a file or the operating system failed */
 
     /* -20 and below: the two ends are out of step; replies repair this */
     DW_ERR_STALE = -20, /* a duplicate, or older than the frame that was already applied */
@@ -305,7 +305,7 @@ DW_API dw_status dw_config_set(dw_config *config, const char *name, const char *
 /* Writes the canonical text of a config: the codec, then the options that are not default, in a
  * fixed order. Configs with the same meaning have the same text. agreement: only with the options
  * that both ends must agree on; they can work together if these texts are equal. cap: bytes of
- * text. Errors: ARGUMENT, CONFIG, NO_ROOM; text is then "". */
+ * text. Errors: ARGUMENT, CONFIG, BUFFER_TOO_SMALL; text is then "". */
 enum {
     DW_CONFIG_TEXT_BYTES = 320,   /* enough for any config */
     DW_AGREEMENT_TEXT_BYTES = 256 /* enough for any text of dw_config_agreement */
@@ -491,10 +491,10 @@ typedef struct dw_encode_options {
  * config.quota_bytes leaves no room. Poisoned groups keep their residual. With decay=d, all
  * residuals of the frame's keys are then multiplied by d.
  *
- * Errors: ARGUMENT, NO_ROOM (also: no frame can be as short as the limit), NO_MEMORY, LIMIT (also:
- * no encoding of x keeps to error=abs), SHAPE (of the reconstruction), UNSUPPORTED (an encoder on a
- * GPU), those of host.backing. An error leaves the state unchanged.
- * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
+ * Errors: ARGUMENT, BUFFER_TOO_SMALL (also: no frame can be as short as the limit), NO_MEMORY,
+ * LIMIT (also: no encoding of x keeps to error=abs), SHAPE (of the reconstruction), UNSUPPORTED (an
+ * encoder on a GPU), those of host.backing. An error leaves the state unchanged. Source:
+ * arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
                            const dw_encode_options *options, void *frame, size_t cap, size_t *len);
 
@@ -507,7 +507,8 @@ DW_API dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, s
 /* Makes a frame that carries prev itself, exactly, for n keys of the same shape. A decoder that
  * missed frames gets from it the tensor that it missed, and x is not needed; poisoned groups arrive
  * as prev. cap: dw_frame_bound for the same config with key = DW_KEY_F32 is always enough. Errors:
- * ARGUMENT (a key that is not held), NO_ROOM, NO_MEMORY, UNSUPPORTED (an encoder on a GPU). */
+ * ARGUMENT (a key that is not held), BUFFER_TOO_SMALL, NO_MEMORY, UNSUPPORTED (an encoder on a
+ * GPU). */
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
@@ -605,11 +606,11 @@ typedef struct dw_decode_options {
  *
  * Send the reply to the encoder, which passes it to dw_encoder_take_reply, also after an error.
  *
- * Errors: ARGUMENT, FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE,
- * BASE, STATE, UNSUPPORTED (a decoder on a GPU). A refused frame changes neither state nor y, with
- * one exception: a copy whose digest no longer matches is dropped. If the keys of a refused frame
- * could be read, the reply is a NACK that says what the decoder holds of them, or an ACK if the
- * frame is a duplicate of one that was accepted. */
+ * Errors: ARGUMENT, FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, BUFFER_TOO_SMALL, NO_MEMORY,
+ * STALE, BASE, STATE, UNSUPPORTED (a decoder on a GPU). A refused frame changes neither state nor
+ * y, with one exception: a copy whose digest no longer matches is dropped. If the keys of a refused
+ * frame could be read, the reply is a NACK that says what the decoder holds of them, or an ACK if
+ * the frame is a duplicate of one that was accepted. */
 DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
                            const dw_decode_options *options, void *reply, size_t reply_cap,
                            size_t *reply_len);

@@ -374,8 +374,8 @@ struct dw_transport {
     dw_status (*send)(void *endpoint, void *request, const void *data, size_t len);
     dw_status (*recv)(void *endpoint, void *request, void *room, size_t cap);
     /* Continues a request. OK: done, and *len is the length of the message. PENDING: not done yet.
-     * NO_ROOM (recv only): the next message has *len bytes, more than cap; the backend keeps it,
-     * and the link posts a larger recv. Other errors: the link has failed. */
+     * BUFFER_TOO_SMALL (recv only): the next message has *len bytes, more than cap; the backend
+     * keeps it, and the link posts a larger recv. Other errors: the link has failed. */
     dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
     void (*describe)(const void *endpoint, dw_transport_traits *traits);
     /* Changes nothing. asks_kernel: kernel_sent and the fields behind it are wanted, too, which may

@@ -123,9 +123,10 @@ class Encoder(Codec):
         rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
 
         Returns the frame: bytes, or the part of out that holds it (for a buffer, a memoryview).
-        Errors: ARGUMENT, UNSUPPORTED (device, dtype, or an option on a GPU), NO_ROOM, LIMIT, SHAPE
-        (of reconstruction), NO_MEMORY, IO (the GPU failed); nothing has changed then. NaN and
-        infinity are not errors: their group arrives as NaN and is counted in poisoned_groups.
+        Errors: ARGUMENT, UNSUPPORTED (device, dtype, or an option on a GPU), BUFFER_TOO_SMALL,
+        LIMIT, SHAPE (of reconstruction), NO_MEMORY, IO (the GPU failed); nothing has changed then.
+        NaN and infinity are not errors: their group arrives as NaN and is counted in
+        poisoned_groups.
         """
         self._enter()
         try:

@@ -19,7 +19,7 @@ class Status(enum.IntEnum):
     ARGUMENT = -1
     CONFIG = -2
     NO_MEMORY = -3
-    NO_ROOM = -4
+    BUFFER_TOO_SMALL = -4
     UNSUPPORTED = -5
     LIMIT = -6
     FORMAT = -7
@@ -66,7 +66,7 @@ class DeltawireError(RuntimeError):
 ARGUMENT = int(Status["ARGUMENT"])
 UNSUPPORTED = int(Status["UNSUPPORTED"])
 NO_MEMORY = int(Status["NO_MEMORY"])
-NO_ROOM = int(Status["NO_ROOM"])
+BUFFER_TOO_SMALL = int(Status["BUFFER_TOO_SMALL"])
 SHAPE = int(Status["SHAPE"])
 TIMEOUT = int(Status["TIMEOUT"])
 CANCELLED = int(Status["CANCELLED"])

@@ -54,7 +54,7 @@ dw_status dw_decode_on_device(const dw_device_call *call, dw_decoder *decoder, c
                               size_t *reply_len, dw_why *why)
 {
     *reply_len = 0;
-    if (len > call->cap) return say(why, DW_ERR_NO_ROOM, "the pinned memory is too small");
+    if (len > call->cap) return say(why, DW_ERR_BUFFER_TOO_SMALL, "the pinned memory is too small");
     memcpy(call->room, frame, len);
     dw_decode_item item = {decoder, call->room, call->room, len, len, y, NULL};
     dw_status status = dw_decode_async(&item, 1, call->stream);

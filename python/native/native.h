@@ -98,7 +98,7 @@ typedef struct dw_device_call {
 /* Like dw_encode, dw_encoder_resync and dw_decode, for encoders and decoders on a GPU. They
  * wait for the work, whatever happens. decode copies the frame, of len bytes in any host memory,
  * into room. *why gets the sentence of an error. Errors: those of the functions with _async in
- * cuda.h; IO: the GPU failed; NO_ROOM (decode: cap is less than len). After an error, y is
+ * cuda.h; IO: the GPU failed; BUFFER_TOO_SMALL (decode: cap is less than len). After an error, y is
  * undefined, but nothing else has changed. After IO, frames may stay in flight, and the object can
  * only be destroyed. */
 DW_API dw_status dw_encode_on_device(const dw_device_call *call, dw_encoder *encoder,

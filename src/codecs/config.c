@@ -399,7 +399,7 @@ static dw_status write_text(const dw_config *given, bool only_agreed, char *text
         used += write_option(o, &config, mark, all + used, sizeof all - used);
         mark = ',';
     }
-    if (used >= cap) return DW_ERR_NO_ROOM;
+    if (used >= cap) return DW_ERR_BUFFER_TOO_SMALL;
     memcpy(text, all, used + 1);
     return DW_OK;
 }

@@ -15,7 +15,7 @@ const char *dw_status_string(dw_status status)
     case DW_ERR_ARGUMENT: return "an argument is NULL, empty or contradicts another";
     case DW_ERR_CONFIG: return "the configuration names an unknown word or a value out of range";
     case DW_ERR_NO_MEMORY: return "out of memory";
-    case DW_ERR_NO_ROOM: return "the buffer is too small";
+    case DW_ERR_BUFFER_TOO_SMALL: return "the buffer is too small";
     case DW_ERR_UNSUPPORTED: return "this build or machine cannot do that";
     case DW_ERR_LIMIT: return "a size exceeds its limit";
     case DW_ERR_FORMAT: return "not a deltawire frame, or one cut short";

@@ -2,14 +2,14 @@
  * decoder.h - structs and functions shared by the files of the decoder.
  *
  * A frame passes the steps of docs/format.md, 2, in that order, whatever the engine: read (steps 1
- * to 5), plan and admit (6 and 7), submit (the engine verifies and reconstructs), judge (8 and 9),
+ * to 5), plan and admit (6 and 7), submit (the engine verifies and reconstructs), verify (8 and 9),
  * commit (10, cannot fail).
  *
  * | file              | its one thing                                                         |
  * | decoder.c         | the object: create, destroy, query, export                            |
  * | decoder_read.c    | a frame's header, parameters and tables, against config and tensor    |
  * | decoder_plan.c    | a frame's entries against what is held of their keys                  |
- * | decoder_ticket.c  | a frame in flight: booked, submitted, dropped                         |
+ * | decoder_ticket.c  | a frame in flight: reserved, submitted, dropped                         |
  * | decoder_commit.c  | the engine's results: judged and committed                            |
  * | decoder_calls.c   | the public calls that take frames                                     |
  * | decoder_replies.c | the reply to a frame                                                  |
@@ -93,34 +93,34 @@ static inline dw_status dw_decoder_fail(dw_decoder *decoder, dw_status status, c
     return dw_end_fail(&decoder->end, status, sentence);
 }
 
-/* decoder_read.c. dw_arrival_open: steps 1 to 3, for a frame whose first head_len bytes can be
- * read. dw_arrival_agrees: steps 4 and 5. */
-dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len);
-dw_status dw_arrival_agrees(dw_decode_ticket *t);
-/* decoder_plan.c, to be called in this order; on an error call dw_arrival_drop. plan: step 6, finds
- * the keys. admit: step 7; also checks the quota and takes slots for the new copies. job: makes the
- * job of entry i. */
-dw_status dw_arrival_plan(dw_decode_ticket *t);
-dw_status dw_arrival_admit(dw_decode_ticket *t);
-dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i);
-void dw_arrival_drop(dw_decode_ticket *t);
+/* decoder_read.c. dw_incoming_open: steps 1 to 3, for a frame whose first head_len bytes can be
+ * read. dw_incoming_agrees: steps 4 and 5. */
+dw_status dw_incoming_open(dw_decode_ticket *t, uint64_t head_len);
+dw_status dw_incoming_agrees(dw_decode_ticket *t);
+/* decoder_plan.c, to be called in this order; on an error call dw_incoming_drop. plan: step 6,
+ * finds the keys. admit: step 7; also checks the quota and takes slots for the new copies. job:
+ * makes the job of entry i. */
+dw_status dw_incoming_plan(dw_decode_ticket *t);
+dw_status dw_incoming_admit(dw_decode_ticket *t);
+dw_decode_job dw_incoming_job(const dw_decode_ticket *t, uint32_t i);
+void dw_incoming_drop(dw_decode_ticket *t);
 
 /* The record of the i-th key that the frame announces as forgotten; NULL where nothing is held of
  * it, or where the held copy is newer than the frame. */
-dw_held *dw_arrival_to_forget(const dw_decode_ticket *t, uint32_t i);
+dw_held *dw_incoming_to_forget(const dw_decode_ticket *t, uint32_t i);
 
 /* decoder_ticket.c; see encoder.h. Errors of the frame become t->refusal; other errors are
  * returned. */
 dw_decode_ticket *dw_decode_ticket_take(dw_decoder *decoder);
 void dw_decode_ticket_give(dw_decode_ticket *t);
-dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len);
+dw_status dw_decode_ticket_reserve(dw_decode_ticket *t, uint64_t head_len);
 void dw_decode_ticket_close(dw_decode_ticket *t);
 dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void *stream);
 void dw_decoder_end_tickets(dw_decoder *decoder);
 
-/* decoder_commit.c. dw_arrival_judge: steps 8 and 9. dw_arrival_commit: step 10. */
-dw_status dw_arrival_judge(dw_decode_ticket *t);
-void dw_arrival_commit(dw_decode_ticket *t);
+/* decoder_commit.c. dw_incoming_verify: steps 8 and 9. dw_incoming_commit: step 10. */
+dw_status dw_incoming_verify(dw_decode_ticket *t);
+void dw_incoming_commit(dw_decode_ticket *t);
 
 /* decoder_replies.c. is_retired: was the incarnation replaced by a later one? asks_for_reply: does
  * the frame want a reply, and does it carry keys or forgotten keys? write_reply: writes what is

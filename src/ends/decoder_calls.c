@@ -37,10 +37,10 @@ static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply,
              "the reply takes up to %zu bytes but there is room for %zu: dw_reply_bound returns a "
              "size that is always enough",
              dw_reply_bound(n), cap);
-    return DW_ERR_NO_ROOM;
+    return DW_ERR_BUFFER_TOO_SMALL;
 }
 
-/* Judges and commits a frame whose results are known. A frame that was refused before keeps its
+/* Verifies and commits a frame whose results are known. A frame that was refused before keeps its
  * status. */
 static dw_status receive(dw_decode_ticket *t)
 {
@@ -49,16 +49,16 @@ static dw_status receive(dw_decode_ticket *t)
         decoder->end.why = t->why;
         return t->refusal;
     }
-    dw_status status = dw_arrival_judge(t);
+    dw_status status = dw_incoming_verify(t);
     dw_decode_ticket_close(t);
     if (status || t->only_checks) {
-        dw_arrival_drop(t);
+        dw_incoming_drop(t);
         return status;
     }
     if (t->y.data && decoder->end.engine.emit)
         decoder->end.counters.overflowed_values += decoder->end.engine.emit(
             decoder->end.engine.context, (dw_jobs){.decode = t->jobs}, t->header.n);
-    dw_arrival_commit(t);
+    dw_incoming_commit(t);
     return DW_OK;
 }
 
@@ -74,17 +74,17 @@ static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size
     return status;
 }
 
-/* Books a frame and submits it to an engine that has finished when submit returns. An error of the
- * call itself, such as lack of memory, becomes the status of the frame. */
+/* Reserves a frame and submits it to an engine that has finished when submit returns. An error of
+ * the call itself, such as lack of memory, becomes the status of the frame. */
 static void run(dw_decode_ticket *t, uint64_t len)
 {
     dw_decoder *decoder = t->decoder;
-    dw_status status = dw_decode_ticket_book(t, len);
+    dw_status status = dw_decode_ticket_reserve(t, len);
     if (!status && t->in_flight) {
         status = dw_decode_ticket_submit(&t, 1, NULL);
         if (status) {
             dw_decode_ticket_close(t);
-            dw_arrival_drop(t);
+            dw_incoming_drop(t);
         } else {
             (void)decoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
         }
@@ -170,10 +170,10 @@ static dw_status book(dw_decode_ticket *t, const void *head, size_t head_len, si
 {
     uint64_t bytes;
     dw_status status = copy_head(t, head, head_len, len, &bytes);
-    return status ? status : dw_decode_ticket_book(t, bytes);
+    return status ? status : dw_decode_ticket_reserve(t, bytes);
 }
 
-static dw_status book_item(dw_decode_item *item)
+static dw_status reserve_item(dw_decode_item *item)
 {
     dw_decode_ticket *t = dw_decode_ticket_take(item->decoder);
     if (!t) return dw_decoder_fail(item->decoder, DW_ERR_NO_MEMORY, NULL);
@@ -190,7 +190,7 @@ static dw_status book_item(dw_decode_item *item)
 static void drop(dw_decode_ticket *t)
 {
     dw_decode_ticket_close(t);
-    dw_arrival_drop(t);
+    dw_incoming_drop(t);
 }
 
 static void drop_items(dw_decode_item *items, size_t count)
@@ -218,7 +218,7 @@ static dw_status submit_items(dw_decode_item *items, size_t count, void *stream)
 
 dw_status dw_decode_async(dw_decode_item *items, size_t count, void *stream)
 {
-    size_t booked = 0;
+    size_t reserved = 0;
     dw_status status = DW_OK;
     if (!items || count == 0) return DW_ERR_ARGUMENT;
     for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
@@ -228,9 +228,10 @@ dw_status dw_decode_async(dw_decode_item *items, size_t count, void *stream)
             status = dw_decoder_fail(items[i].decoder, DW_ERR_ARGUMENT,
                                      "all decoders of one launch must belong to the same dw_cuda");
     }
-    for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
+    for (; reserved < count && !status; reserved += !status)
+        status = reserve_item(&items[reserved]);
     if (!status) status = submit_items(items, count, stream);
-    if (status) drop_items(items, booked);
+    if (status) drop_items(items, reserved);
     return status;
 }
 

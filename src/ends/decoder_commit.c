@@ -13,7 +13,7 @@ static const char *bad_payload(const dw_decode_ticket *t, uint32_t i)
 
 /* If a state digest does not match, the copy that the delta started from is dropped: either it is
  * damaged or the two machines compute differently, and only a key frame can repair that. */
-dw_status dw_arrival_judge(dw_decode_ticket *t)
+dw_status dw_incoming_verify(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     const dw_params *params = &t->plans->params;
@@ -89,7 +89,7 @@ static bool is_too_late(const dw_decode_ticket *t, const dw_incoming *p)
                                 t->header.sequence);
 }
 
-void dw_arrival_commit(dw_decode_ticket *t)
+void dw_incoming_commit(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     dw_held shape = {
@@ -108,7 +108,7 @@ void dw_arrival_commit(dw_decode_ticket *t)
         dw_predictor_refuse_until(&decoder->end.predictor, t->header.incarnation,
                                   t->header.sequence);
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
-        dw_held *held = dw_arrival_to_forget(t, i);
+        dw_held *held = dw_incoming_to_forget(t, i);
         if (held && held->busy)
             held->drop_when_done = true;
         else if (held)

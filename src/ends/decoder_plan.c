@@ -58,7 +58,7 @@ static dw_status find_key(dw_decode_ticket *t, dw_incoming *p)
     return DW_OK;
 }
 
-dw_status dw_arrival_plan(dw_decode_ticket *t)
+dw_status dw_incoming_plan(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     const dw_header *header = &t->header;
@@ -88,7 +88,7 @@ dw_status dw_arrival_plan(dw_decode_ticket *t)
     return DW_OK;
 }
 
-dw_held *dw_arrival_to_forget(const dw_decode_ticket *t, uint32_t i)
+dw_held *dw_incoming_to_forget(const dw_decode_ticket *t, uint32_t i)
 {
     dw_held *held = dw_predictor_find(&t->decoder->end.predictor,
                                       dw_frame_get_forgotten(t->frame, &t->header, i));
@@ -102,7 +102,7 @@ static uint64_t bytes_to_forget(const dw_decode_ticket *t)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
-        dw_held *held = dw_arrival_to_forget(t, i);
+        dw_held *held = dw_incoming_to_forget(t, i);
         if (!held || held->mark == t->decoder->calls) continue;
         held->mark = t->decoder->calls;
         bytes += held->counted;
@@ -110,7 +110,7 @@ static uint64_t bytes_to_forget(const dw_decode_ticket *t)
     return bytes;
 }
 
-dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
+dw_decode_job dw_incoming_job(const dw_decode_ticket *t, uint32_t i)
 {
     const dw_incoming *p = &t->in[i];
     const dw_plan *plan = &t->plans->of[p->entry.use];
@@ -170,7 +170,7 @@ static dw_status page_in(dw_decode_ticket *t)
  * for the new copies. A frame of another incarnation will replace all copies that are held, so
  * these do not count in the quota any more. If entries are not the next ones of their keys, the
  * error is BASE if it is that of any entry, else STALE. */
-dw_status dw_arrival_admit(dw_decode_ticket *t)
+dw_status dw_incoming_admit(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     dw_predictor *predictor = &decoder->end.predictor;
@@ -202,7 +202,7 @@ dw_status dw_arrival_admit(dw_decode_ticket *t)
     return DW_OK;
 }
 
-void dw_arrival_drop(dw_decode_ticket *t)
+void dw_incoming_drop(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     uint64_t bytes = copy_bytes(t);

@@ -93,7 +93,7 @@ static dw_status unreadable(dw_decoder *decoder, dw_status status, const char *w
 /* Nearly all frames have the decoder's own parameters; for them the cached plans are used. Other
  * frames are first checked against plans for their own parameters, because a frame that contradicts
  * itself is FORMAT, not MISMATCH. */
-dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
+dw_status dw_incoming_open(dw_decode_ticket *t, uint64_t head_len)
 {
     dw_decoder *decoder = t->decoder;
     dw_plans others;
@@ -125,7 +125,7 @@ dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
     return DW_OK;
 }
 
-dw_status dw_arrival_agrees(dw_decode_ticket *t)
+dw_status dw_incoming_agrees(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     const dw_header *header = &t->header;

@@ -72,7 +72,7 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
         dw_reply_put_entry(reply, info.n++, &out);
     }
     if (info.n == 0) info.accepted = !rejected; /* the frame had no keys, only forgotten ones */
-    dw_reply_seal(reply, &info);
+    dw_reply_finalize(reply, &info);
     decoder->end.counters.acks += info.accepted != 0;
     decoder->end.counters.nacks += !info.accepted;
     return dw_reply_bound(info.n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_ticket.c - a frame from its arrival to its end: booked, submitted, dropped. */
+ * decoder_ticket.c - a frame from its receipt to its end: reserved, submitted, dropped. */
 #include "ends/decoder.h"
 
 #include <string.h>
@@ -124,7 +124,7 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
         !dw_end_grow(&decoder->end, &t->results, &t->results_cap, n, sizeof *t->results))
         return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < n; i++) {
-        t->in[i].job = dw_arrival_job(t, i);
+        t->in[i].job = dw_incoming_job(t, i);
         t->jobs[i] = &t->in[i].job;
     }
     return prepare_work(t) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
@@ -151,13 +151,13 @@ void dw_decode_ticket_close(dw_decode_ticket *t)
     t->in_flight = false;
 }
 
-dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
+dw_status dw_decode_ticket_reserve(dw_decode_ticket *t, uint64_t head_len)
 {
     dw_decoder *decoder = t->decoder;
     decoder->calls++;
     t->n_planned = 0;
-    t->refusal = dw_arrival_open(t, head_len);
-    if (!t->refusal) t->refusal = dw_arrival_agrees(t);
+    t->refusal = dw_incoming_open(t, head_len);
+    if (!t->refusal) t->refusal = dw_incoming_agrees(t);
     t->why = decoder->end.why;
     if (t->refusal) return DW_OK;
     if (t->plans->params.keeps_prev && other_incarnation_in_flight(t))
@@ -165,11 +165,11 @@ dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
             decoder, DW_ERR_ARGUMENT,
             "a frame of another incarnation of the encoder is in flight: finish or "
             "cancel it first");
-    dw_status status = dw_arrival_plan(t);
+    dw_status status = dw_incoming_plan(t);
     if (!status) status = check_entries(t);
-    if (!status) status = dw_arrival_admit(t);
+    if (!status) status = dw_incoming_admit(t);
     if (!status) status = prepare_jobs(t);
-    if (status) dw_arrival_drop(t);
+    if (status) dw_incoming_drop(t);
     if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY || status == DW_ERR_IO)
         return status; /* not the frame's fault */
     t->refusal = status;

@@ -2,14 +2,14 @@
  * encoder.h - structs and functions shared by the files of the encoder.
  *
  * A frame goes through four steps, whatever the engine: book (everything that can fail: keys,
- * slots, offsets), submit (the engine computes), seal (digests are written into the tables), commit
- * (cannot fail).
+ * slots, offsets), submit (the engine computes), finalize (digests are written into the tables),
+ * commit (cannot fail).
  *
  * | file              | its one thing                                                         |
  * | encoder.c         | the object: create, destroy, query, export; forgets keys              |
  * | encoder_plan.c    | what a frame will carry, and where: all that can fail                 |
- * | encoder_ticket.c  | a frame in flight: booked, submitted, dropped                         |
- * | encoder_commit.c  | a frame that is done: sealed and committed                            |
+ * | encoder_ticket.c  | a frame in flight: reserved, submitted, dropped                         |
+ * | encoder_commit.c  | a frame that is done: finalized and committed                            |
  * | encoder_calls.c   | the public calls that make frames                                     |
  * | encoder_replies.c | what an encoder learns from replies                                   |
  * | encoder_residual.c| residuals of frames that were not delivered: given back, or undone    |
@@ -60,7 +60,7 @@ struct dw_encode_ticket {
     const dw_plans *plans;
     dw_plans own; /* a copy for engines that are still working when other frames are planned */
     dw_header header;
-    const dw_key *keys; /* read while the frame is booked; NULL: none are needed */
+    const dw_key *keys; /* read while the frame is reserved; NULL: none are needed */
     dw_tensor x;        /* data NULL: prev itself is sent */
     bool has_x, is_stateless;
     uint64_t places;         /* as in dw_encode_options */
@@ -147,7 +147,7 @@ dw_held *dw_ticket_next_to_announce(const dw_encode_ticket *t, dw_held *from);
  * finish or cancel end the frame. close: the frame is no longer in flight. */
 dw_encode_ticket *dw_ticket_take(dw_encoder *encoder);
 void dw_ticket_give(dw_encode_ticket *t);
-dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync);
+dw_status dw_ticket_reserve(dw_encode_ticket *t, const dw_key *keys, bool is_sync);
 void dw_ticket_drop(dw_encode_ticket *t);
 void dw_ticket_set_in_flight(dw_encode_ticket *t);
 void dw_ticket_close(dw_encode_ticket *t);
@@ -157,14 +157,14 @@ void dw_encoder_end_tickets(dw_encoder *encoder);
  * by a later frame. */
 dw_held *dw_ticket_still_announced(const dw_encode_ticket *t, uint32_t i);
 
-/* encoder_commit.c. draft: the head of a booked frame without its digests, for an engine that
- * completes it. close_gaps, where payloads may have become shorter, seal and commit: to be called
- * when the results are known. */
+/* encoder_commit.c. draft: the head of a reserved frame without its digests, for an engine that
+ * completes it. close_gaps, where payloads may have become shorter, finalize and commit: to be
+ * called when the results are known. */
 uint64_t dw_ticket_head_most(const dw_encode_ticket *t); /* an upper bound for any head of this
                                                             ticket, in bytes */
 dw_head dw_ticket_draft(dw_encode_ticket *t);
 void dw_ticket_close_gaps(dw_encode_ticket *t);
-void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head);
+void dw_ticket_finalize(dw_encode_ticket *t, uint8_t *head);
 void dw_ticket_commit(dw_encode_ticket *t);
 
 /* encoder_calls.c. Whether x can be encoded; sets a sentence where it cannot. */

@@ -21,15 +21,15 @@ dw_status dw_encoder_check_tensor(dw_encoder *encoder, const dw_tensor *x)
     return status;
 }
 
-/* Drops a booked frame, whose sequence number can be used again. */
+/* Drops a reserved frame, whose sequence number can be used again. */
 static void drop_and_reuse_number(dw_encode_ticket *t)
 {
     dw_ticket_drop(t);
     t->encoder->sequence = t->header.sequence - 1;
 }
 
-/* Submits a booked frame to an engine that has finished when submit returns, and seals it. If the
- * caller asked for the reconstruction, it is computed before the payloads are moved. */
+/* Submits a reserved frame to an engine that has finished when submit returns, and finalizes it. If
+ * the caller asked for the reconstruction, it is computed before the payloads are moved. */
 static dw_status run(dw_encode_ticket *t, bool reconstructs)
 {
     dw_encoder *encoder = t->encoder;
@@ -44,7 +44,7 @@ static dw_status run(dw_encode_ticket *t, bool reconstructs)
                                        (dw_jobs){.decode = t->again_jobs}, t->header.n);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     dw_ticket_close_gaps(t);
-    dw_ticket_seal(t, t->frame);
+    dw_ticket_finalize(t, t->frame);
     dw_cpu_leave_exact(mode);
     return DW_OK;
 }
@@ -134,7 +134,7 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
     t->frame = frame;
     t->room = options.limit && options.limit < cap ? options.limit : cap;
     t->most_forgotten = UINT32_MAX;
-    status = dw_ticket_book(t, keys, false);
+    status = dw_ticket_reserve(t, keys, false);
     if (!status && options.reconstruction) {
         status = prepare_reconstruction(t, options.reconstruction);
         if (status) drop_and_reuse_number(t);
@@ -162,7 +162,7 @@ static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t
     return DW_OK;
 }
 
-/* Takes a ticket for a frame of prev itself, which needs no x, and books it. */
+/* Takes a ticket for a frame of prev itself, which needs no x, and reserves it. */
 static dw_status book_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                              size_t cap, uint32_t most_forgotten, dw_encode_ticket **ticket)
 {
@@ -177,7 +177,7 @@ static dw_status book_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n
     t->frame = frame;
     t->room = cap;
     t->most_forgotten = most_forgotten;
-    status = dw_ticket_book(t, keys, true);
+    status = dw_ticket_reserve(t, keys, true);
     if (status)
         dw_ticket_give(t);
     else
@@ -241,8 +241,8 @@ static dw_status check_item(const dw_encode_item *item)
     return DW_OK;
 }
 
-/* Books item i. A ticket that cannot be booked is returned to the free list. */
-static dw_status book_item(dw_encode_item *item)
+/* Reserves item i. A ticket that cannot be reserved is returned to the free list. */
+static dw_status reserve_item(dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
     dw_encode_ticket *t = dw_ticket_take(encoder);
@@ -254,7 +254,7 @@ static dw_status book_item(dw_encode_item *item)
     t->frame = item->frame;
     t->room = item->cap;
     t->most_forgotten = t->x.n;
-    dw_status status = dw_ticket_book(t, item->keys, false);
+    dw_status status = dw_ticket_reserve(t, item->keys, false);
     if (status)
         dw_ticket_give(t);
     else
@@ -287,7 +287,7 @@ static dw_status submit_items(dw_encode_item *items, size_t count, void *stream)
 
 dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stream)
 {
-    size_t booked = 0;
+    size_t reserved = 0;
     dw_status status = DW_OK;
     if (!items || count == 0) return DW_ERR_ARGUMENT;
     for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
@@ -297,9 +297,10 @@ dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stream)
             status = dw_encoder_fail(items[i].encoder, DW_ERR_ARGUMENT,
                                      "all encoders of one launch must belong to the same dw_cuda");
     }
-    for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
+    for (; reserved < count && !status; reserved += !status)
+        status = reserve_item(&items[reserved]);
     if (!status) status = submit_items(items, count, stream);
-    if (status) drop_items(items, booked);
+    if (status) drop_items(items, reserved);
     return status;
 }
 
@@ -350,7 +351,7 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
             encoder, DW_ERR_ARGUMENT,
             "only a ticket captured by a stream can be used again, and only after finish");
     dw_status status = check_again(t, keys);
-    if (!status) status = dw_ticket_book(t, keys, !t->has_x);
+    if (!status) status = dw_ticket_reserve(t, keys, !t->has_x);
     if (status) return status;
     dw_head head = t->is_whole ? dw_ticket_draft(t) : (dw_head){0};
     status = encoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs},
@@ -377,14 +378,14 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
     (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->header.n_forgotten, &end);
     if (end > head_cap && !in_frame)
         return dw_encoder_fail(
-            encoder, DW_ERR_NO_ROOM,
+            encoder, DW_ERR_BUFFER_TOO_SMALL,
             "the head does not fit: dw_frame_head_bound returns a size that is always enough");
     dw_status status = encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++)
         t->results[i].sums.pieces = t->out[i].job.layout.pieces;
     dw_ticket_close_gaps(t);
-    dw_ticket_seal(t, in_frame ? t->draft : head);
+    dw_ticket_finalize(t, in_frame ? t->draft : head);
     if (head_len) *head_len = (size_t)end;
     *len = (size_t)t->header.length;
     dw_ticket_commit(t);

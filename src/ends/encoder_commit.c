@@ -31,7 +31,7 @@ dw_head dw_ticket_draft(dw_encode_ticket *t)
     }
     for (uint32_t i = 0; i < header->n_forgotten; i++)
         dw_frame_put_forgotten(t->draft, header, i, t->announced[i].key);
-    dw_frame_seal(t->draft, header);
+    dw_frame_finalize(t->draft, header);
     return (dw_head){.draft = t->draft,
                      .bytes = end,
                      .most = dw_ticket_head_most(t),
@@ -75,7 +75,7 @@ static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)
     dw_frame_put_entry(head, &t->header, i, &p->entry);
 }
 
-void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head)
+void dw_ticket_finalize(dw_encode_ticket *t, uint8_t *head)
 {
     dw_frame_put_parameters(head, t->plans->params.block, t->header.n_parameters);
     for (uint32_t i = 0; i < t->header.n; i++) {
@@ -84,7 +84,7 @@ void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head)
     }
     for (uint32_t i = 0; i < t->header.n_forgotten; i++)
         dw_frame_put_forgotten(head, &t->header, i, t->announced[i].key);
-    dw_frame_seal(head, &t->header);
+    dw_frame_finalize(head, &t->header);
 }
 
 static void count(dw_encode_ticket *t)

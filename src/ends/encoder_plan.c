@@ -280,7 +280,7 @@ static dw_status too_long(dw_encoder *encoder, uint64_t needed, uint64_t room)
              "the frame takes %llu bytes but there is room for %llu: dw_frame_bound returns a size "
              "that is always enough",
              (unsigned long long)needed, (unsigned long long)room);
-    return DW_ERR_NO_ROOM;
+    return DW_ERR_BUFFER_TOO_SMALL;
 }
 
 /* Assigns offsets to the payloads and checks that all of it fits. Forgotten keys are announced as

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_ticket.c - a frame from booking to its end: booked, submitted, dropped. */
+ * encoder_ticket.c - a frame from reservation to its end: reserved, submitted, dropped. */
 #include "ends/encoder.h"
 
 #include <string.h>
@@ -185,7 +185,7 @@ static void mark(dw_encode_ticket *t)
     encoder->sequence = t->header.sequence;
 }
 
-dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
+dw_status dw_ticket_reserve(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
 {
     dw_encoder *encoder = t->encoder;
     if (encoder->sequence == UINT64_MAX)

@@ -120,7 +120,7 @@ void dw_frame_put_forgotten(uint8_t *frame, const dw_header *header, uint32_t i,
     dw_put(f + 12, 0, 4);
 }
 
-void dw_frame_seal(uint8_t *frame, const dw_header *header)
+void dw_frame_finalize(uint8_t *frame, const dw_header *header)
 {
     uint64_t end = 0, used = forgotten_at(header, header->n_forgotten);
     (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end);

@@ -81,12 +81,12 @@ bool dw_frame_table_end(uint32_t n_parameters, uint32_t n, uint32_t n_forgotten,
 uint64_t dw_frame_chain(const dw_header *header, uint64_t parameters, dw_dtype prev,
                         const dw_entry *entry);
 
-/* Writers. Call them for the parameter block and the tables first, then dw_frame_seal, which writes
- * the header with the digests. The frame must have room for all of it. */
+/* Writers. Call them for the parameter block and the tables first, then dw_frame_finalize, which
+ * writes the header with the digests. The frame must have room for all of it. */
 void dw_frame_put_parameters(uint8_t *frame, const uint8_t *block, uint32_t n_parameters);
 void dw_frame_put_entry(uint8_t *frame, const dw_header *header, uint32_t i, const dw_entry *entry);
 void dw_frame_put_forgotten(uint8_t *frame, const dw_header *header, uint32_t i, dw_key key);
-void dw_frame_seal(uint8_t *frame, const dw_header *header);
+void dw_frame_finalize(uint8_t *frame, const dw_header *header);
 
 /* Step 1: checks and reads the header, given the first `have` bytes of the frame. */
 dw_status dw_frame_open_header(const uint8_t *frame, uint64_t have, dw_header *header,

@@ -35,7 +35,7 @@ void dw_reply_put_entry(uint8_t *reply, uint32_t i, const dw_reply_entry *entry)
     dw_put(e + 32, entry->chain, 8);
 }
 
-void dw_reply_seal(uint8_t *reply, const dw_reply_info *info)
+void dw_reply_finalize(uint8_t *reply, const dw_reply_info *info)
 {
     memset(reply, 0, DW_REPLY_BYTES);
     memcpy(reply, magic, 4);

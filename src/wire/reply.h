@@ -10,10 +10,10 @@
 
 enum { DW_REPLY_BYTES = 48, DW_HELD_BYTES = 40 };
 
-/* Writers: call dw_reply_put_entry for all entries first, then dw_reply_seal, which writes the
+/* Writers: call dw_reply_put_entry for all entries first, then dw_reply_finalize, which writes the
  * header with the digests. */
 void dw_reply_put_entry(uint8_t *reply, uint32_t i, const dw_reply_entry *entry);
-void dw_reply_seal(uint8_t *reply, const dw_reply_info *info);
+void dw_reply_finalize(uint8_t *reply, const dw_reply_info *info);
 
 dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info, const char **why);
 void dw_reply_get_entry(const uint8_t *reply, uint32_t i, dw_reply_entry *entry);

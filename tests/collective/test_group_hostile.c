@@ -32,9 +32,9 @@ static void say(member *me, dw_message head, const void *body, size_t len)
     bool has_session = head.kind != DW_MESSAGE_HELLO;
     head.body_len = len;
     if (len > 0) memcpy(message + DW_MESSAGE_BYTES, body, len);
-    dw_message_seal(message, &head,
-                    has_session ? dw_message_seed(me->nonce, me->group_nonce, me->rank) : 0,
-                    !has_session || me->retry_ms > 0);
+    dw_message_finalize(message, &head,
+                        has_session ? dw_message_seed(me->nonce, me->group_nonce, me->rank) : 0,
+                        !has_session || me->retry_ms > 0);
     while (dw_link_send(me->link, 7 << 8, message, DW_MESSAGE_BYTES + len) == DW_PENDING)
         dw_link_flush(me->link, TICK_MS);
 }
@@ -426,7 +426,7 @@ static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
     for (uint64_t i = 0; i < MESSAGES; i++) {
         unsigned char message[DW_MESSAGE_BYTES];
         dw_message head = {.kind = DW_MESSAGE_DATA, .number = i, .slot = 1 + i};
-        dw_message_seal(message, &head, 0, false);
+        dw_message_finalize(message, &head, 0, false);
         dw_group_inbox_take(&peers[1], message, sizeof message);
     }
     int64_t now_ns;

@@ -187,7 +187,7 @@ static suite_verdict forge(void *context, unsigned char *bytes, size_t *len, uin
     unsigned char *message = find_message(bytes, &found, DW_MESSAGE_HELLO);
     if (!message || !dw_message_read(message, found, 0, true, &head)) return SUITE_PASS;
     memcpy(message + CONFIG_AT, "raw\033[2J\n", 9);
-    dw_message_seal(message, &head, 0, true);
+    dw_message_finalize(message, &head, 0, true);
     return SUITE_PASS;
 }
 

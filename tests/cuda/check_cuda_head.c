@@ -77,8 +77,8 @@ static void make(sample *s, uint32_t n, uint32_t n_parameters, uint32_t n_forgot
         dw_frame_put_forgotten(s->draft, &header, i, key);
         dw_frame_put_forgotten(s->expected, &header, i, key);
     }
-    dw_frame_seal(s->draft, &header);
-    dw_frame_seal(s->expected, &header);
+    dw_frame_finalize(s->draft, &header);
+    dw_frame_finalize(s->expected, &header);
     s->sealed = 0;
     s->part = (dw_cuda_head_part){.draft = (const uint64_t *)(const void *)s->draft,
                                   .reports = s->reports,
@@ -94,7 +94,7 @@ static void launch(const sample *samples, uint32_t n)
 {
     dw_cuda_head_part parts[MOST_PARTS];
     for (uint32_t i = 0; i < n; i++) parts[i] = samples[i].part;
-    assert_int_equal(dw_shim_launch("dw_seal_heads", parts, n, n), 1);
+    assert_int_equal(dw_shim_launch("dw_finalize_heads", parts, n, n), 1);
 }
 
 /* Completes the heads twice, with new serials; then once more with the same serials, which must not

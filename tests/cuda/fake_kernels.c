@@ -399,7 +399,7 @@ static void seal_head(const char *kernel, const dw_cuda_head_part *part)
 
 int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
 {
-    if (strcmp(kernel, "dw_seal_heads") == 0) {
+    if (strcmp(kernel, "dw_finalize_heads") == 0) {
         if (grid != n) die(kernel, "the number of blocks is not that of the heads");
         for (uint32_t i = 0; i < n; i++) seal_head(kernel, (const dw_cuda_head_part *)parts + i);
         return 1;

@@ -221,7 +221,7 @@ const named kernels[] = {
     ENCODER(dw_blocks_encode),
     DECODER(dw_blocks_decode),
     ENCODER(dw_join_payloads),
-    NAMED(dw_seal_heads, dw_cuda_head_part),
+    NAMED(dw_finalize_heads, dw_cuda_head_part),
     ENCODER(dw_floats_encode),
     DECODER(dw_floats_decode),
     ENCODER(dw_choose_scales_rotated),

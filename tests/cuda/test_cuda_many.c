@@ -30,7 +30,7 @@ static void many_encoders_share_one_launch(void **state)
         }
         long launches = fake->launches, copies = fake->copies;
         items[MANY - 1].cap = 10; /* one frame that cannot start prevents all others */
-        assert_int_equal(dw_encode_async(items, MANY, NULL), DW_ERR_NO_ROOM);
+        assert_int_equal(dw_encode_async(items, MANY, NULL), DW_ERR_BUFFER_TOO_SMALL);
         for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
         items[MANY - 1].cap = rigs[MANY - 1].cap;
         assert_int_equal(dw_encode_async(items, MANY, NULL), DW_OK);

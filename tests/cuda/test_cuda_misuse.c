@@ -156,7 +156,7 @@ static void tickets_are_ended_once(void **state)
     assert_string_equal(dw_encoder_why(r.encoder), ""); /* no error so far */
     assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_ARGUMENT);
     fake_cuda_get()->run();
-    assert_int_equal(dw_encode_finish(f.out, f.head, 80, &head_len, &len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encode_finish(f.out, f.head, 80, &head_len, &len), DW_ERR_BUFFER_TOO_SMALL);
     assert_int_equal(dw_encode_finish(f.out, NULL, 80, &head_len, &len), DW_ERR_ARGUMENT);
     flight_end(&f);
     assert_int_equal(dw_encode_finish(f.out, f.head, sizeof f.head, &head_len, &len),
@@ -168,7 +168,7 @@ static void tickets_are_ended_once(void **state)
     assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_ARGUMENT);
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap - 1, &r.reply_len),
-                     DW_ERR_NO_ROOM);
+                     DW_ERR_BUFFER_TOO_SMALL);
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, NULL), DW_ERR_ARGUMENT);
     flight_land(&r, &f);
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_ARGUMENT);

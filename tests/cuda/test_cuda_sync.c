@@ -144,7 +144,7 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(dw_encoder_resync_async(e, unknown, N, frame, r.room, NULL, &ticket),
                      DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, 500, NULL, &ticket),
-                     DW_ERR_NO_ROOM);
+                     DW_ERR_BUFFER_TOO_SMALL);
     assert_int_equal(dw_encoder_resync_async(r.cpu_encoder, keys, N, frame, r.room, NULL, &ticket),
                      DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(r.cpu_encoder), "dw_encoder_resync"));

@@ -333,7 +333,7 @@ static void whole_frames_that_are_impossible_are_refused(void **state)
     dw_encode_ticket *ticket;
     size_t len;
     rig r;
-    fake_cuda_get()->missing = "dw_seal_heads";
+    fake_cuda_get()->missing = "dw_finalize_heads";
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     fake_cuda_get()->missing = NULL;
     flight_open(&f, &r);
@@ -344,7 +344,7 @@ static void whole_frames_that_are_impossible_are_refused(void **state)
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
     long launches = fake_cuda_get()->launches;
     assert_int_equal(rig_encode_start(&r, f.keys, DW_F32, &ticket), DW_ERR_UNSUPPORTED);
-    assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_seal_heads"));
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_finalize_heads"));
     assert_int_equal(fake_cuda_get()->launches, launches);
     assert_int_equal(test_encoder_counters(r.encoder).keys_held, 0);
     assert_int_equal(dw_encoder_whole_frames(r.encoder, 0), DW_OK);

@@ -100,7 +100,7 @@ static void frames_never_exceed_frame_bytes(void **state)
     options.limit = later - 64;
     dw_counters before = test_encoder_counters(pair.encoder);
     assert_int_equal(dw_encode(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &len),
-                     DW_ERR_NO_ROOM);
+                     DW_ERR_BUFFER_TOO_SMALL);
     char words[64];
     snprintf(words, sizeof words, "room for %zu", options.limit);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), words));
@@ -331,7 +331,7 @@ static void error_sentences_name_what_is_wrong(void **state)
                      DW_ERR_ARGUMENT);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "same key"));
     assert_int_equal(dw_encode(pair.encoder, keys, &tx, NULL, pair.frame, 100, &len),
-                     DW_ERR_NO_ROOM);
+                     DW_ERR_BUFFER_TOO_SMALL);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "room for 100"));
     test_pair_encode(&pair, keys, &tx);
     test_pair_encode(&pair, keys, &tx);

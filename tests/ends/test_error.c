@@ -417,8 +417,8 @@ static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
 }
 
 /* With the option `limit`, key entries may be sent as short as changes. Such short entries might
- * not keep to the bound, so with error=abs the call fails instead: NO_ROOM, and nothing has
- * changed. */
+ * not keep to the bound, so with error=abs the call fails instead: BUFFER_TOO_SMALL, and nothing
+ * has changed. */
 static void an_error_limit_makes_no_short_entries(void **state)
 {
     float x[64] = {1, 2, 3};
@@ -427,7 +427,7 @@ static void an_error_limit_makes_no_short_entries(void **state)
     dw_encode_options options = {.struct_size = sizeof options, .limit = 80 + 64 + 48 + 200};
     test_pair_open(&pair, "delta:form=step,group=sample,key=f32,error=abs:0.01", 1, 1, 64, DW_F32);
     assert_int_equal(dw_encode(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
-                     DW_ERR_NO_ROOM);
+                     DW_ERR_BUFFER_TOO_SMALL);
     assert_int_equal(dw_encoder_peek(pair.encoder, keys[0], &prev), DW_ERR_ARGUMENT);
     test_pair_encode(&pair, keys, &tx);
     test_pair_close(&pair);

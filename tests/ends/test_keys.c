@@ -205,7 +205,7 @@ static void used_up_sequences_begin_a_new_incarnation(void **state)
     dw_reply_entry far_ahead = {
         .key = key, .held = 1, .incarnation = 9, .version = UINT64_MAX, .chain = 3};
     dw_reply_put_entry(pair.reply, 0, &far_ahead);
-    dw_reply_seal(pair.reply, &(dw_reply_info){.incarnation = 9, .sequence = 1, .n = 1});
+    dw_reply_finalize(pair.reply, &(dw_reply_info){.incarnation = 9, .sequence = 1, .n = 1});
     pair.reply_len = dw_reply_bound(1);
     test_pair_take_reply(&pair);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);

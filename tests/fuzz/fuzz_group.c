@@ -173,7 +173,7 @@ static void answer_hello(dw_link *link, const unsigned char *message, size_t len
     dw_put(link->hello + NONCE_AT, link->nonce, 8);
     dw_put(link->hello + ECHO_AT, link->group_nonce, 8);
     dw_message head = {.kind = DW_MESSAGE_HELLO, .body_len = len - DW_MESSAGE_BYTES};
-    dw_message_seal(link->hello, &head, 0, true);
+    dw_message_finalize(link->hello, &head, 0, true);
 }
 
 /* The group tells the digest of its result. */
@@ -275,7 +275,7 @@ static void say(dw_link *link, dw_message *head, const void *body, int has_diges
     if (head->body_len > 0) memcpy(message + DW_MESSAGE_BYTES, body, (size_t)head->body_len);
     uint64_t seed = dw_message_seed(link->nonce, link->group_nonce, link->peer);
     bool has_session = head->kind != DW_MESSAGE_HELLO && head->kind != DW_MESSAGE_REFUSE;
-    dw_message_seal(message, head, has_session ? seed : 0, !has_session || link->retry_ms > 0);
+    dw_message_finalize(message, head, has_session ? seed : 0, !has_session || link->retry_ms > 0);
     if (!has_digest) message[(head->slot + head->n) % len] ^= 0x40;
     if (link->handle && !link->is_lost) link->handle(link->context, message, len);
     drop_message(message);

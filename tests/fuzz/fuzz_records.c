@@ -77,7 +77,7 @@ static void receive(void)
             dw_transport_tcp.turn(link.end, &why) == DW_OK ? DW_PENDING : link.end->failure.status;
     if (status == DW_OK) {
         take_message(len);
-    } else if (status == DW_ERR_NO_ROOM) {
+    } else if (status == DW_ERR_BUFFER_TOO_SMALL) {
         REQUIRE(len > link.cap);
         free(link.room);
         link.room = NULL;

@@ -191,7 +191,7 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     f->is_stateless = options.stateless;
     dw_status status = dw_encode(w->encoder, needs_keys || fuzz_byte(input) & 1 ? keys : NULL, &x,
                                  &options, f->frame, cap, &f->len);
-    if (status == DW_ERR_NO_ROOM && options.limit && !expected) {
+    if (status == DW_ERR_BUFFER_TOO_SMALL && options.limit && !expected) {
         require_nothing_done(w, &before);
         remove_flight(w, w->n_wire - 1);
         return false;

@@ -97,7 +97,7 @@ static dw_status test_recv(size_t *len, dw_why *why)
     *len = next->announced ? next->announced : next->len;
     if (*len > wire.cap) {
         wire.room = NULL;
-        return DW_ERR_NO_ROOM;
+        return DW_ERR_BUFFER_TOO_SMALL;
     }
     memcpy(wire.room, next->data, *len);
     free(next->data);

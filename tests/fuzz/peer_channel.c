@@ -83,7 +83,7 @@ static void say_channel_hello(fuzz_input *input)
         REQUIRE(dw_config_agreement(&peer.config, (char *)hello + 2 + i * DW_AGREEMENT_TEXT_BYTES,
                                     DW_AGREEMENT_TEXT_BYTES) == DW_OK);
     if (how >= 200) hello[fuzz_below(input, how & 8 ? 2 : bytes)] ^= fuzz_byte(input);
-    dw_envelope_seal(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0, bytes);
+    dw_envelope_finalize(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0, bytes);
 }
 
 void say_frame(fuzz_input *input, uint32_t *numbers)
@@ -107,8 +107,8 @@ void say_frame(fuzz_input *input, uint32_t *numbers)
     if (!message) return;
     memcpy(message + DW_ENVELOPE_BYTES, frame, len);
     uint64_t sequence = how < 160 ? peer.next_sequence++ : peer.next_sequence + how % 8 - 4;
-    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
-                     sequence, len);
+    dw_envelope_finalize(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
+                         sequence, len);
     if (how >= 120 && how < 160)
         message[fuzz_below(input, (uint32_t)(DW_ENVELOPE_BYTES + len))] ^=
             1 + fuzz_byte(input) % 255;
@@ -132,7 +132,7 @@ bool say_control(fuzz_input *input)
             add_envelope(which % 8 <= DW_TAG_RESENT ? which % 8 : DW_TAG_CONTROL, len);
         if (!message) return false;
         if (len > 0) memcpy(message + DW_ENVELOPE_BYTES, peer.reply, len);
-        dw_envelope_seal(message, 0, kind, status, sequence, len);
+        dw_envelope_finalize(message, 0, kind, status, sequence, len);
         if (which == 7 || which == 15) message[DW_ENVELOPE_BYTES - 1] ^= 1;
     }
     return wire.is_stuck || peer.controls > 100;

@@ -81,6 +81,6 @@ size_t test_skip_frame(const uint8_t *after, const dw_decoder *decoder, uint8_t 
                        .state_digest = audit.every ? dw_digest_of_sum(sum) : 0};
     dw_frame_put_parameters(frame, after + DW_HEADER_BYTES, header.n_parameters);
     dw_frame_put_entry(frame, &header, 0, &entry);
-    dw_frame_seal(frame, &header);
+    dw_frame_finalize(frame, &header);
     return (size_t)end;
 }

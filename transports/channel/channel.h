@@ -60,14 +60,14 @@ static inline uint32_t dw_channel_tag(const dw_channel_port *port, uint32_t whic
 }
 
 /* send_control: sends a message of the channel, envelope and body. It never waits for room in the
- * queue; it is for answers and control messages, which are short or were requested. send_sealed:
+ * queue; it is for answers and control messages, which are short or were requested. send_finalized:
  * puts the envelope in front of a body that was written to `room`, and sends both. read: opens an
  * envelope; false: it is damaged. is_ours: after fork() the child must not use the channel. */
 dw_status dw_channel_send_control(const dw_channel_port *port, uint32_t which,
                                   dw_envelope_kind kind, dw_status about, uint64_t sequence,
                                   const void *body, size_t body_len);
-dw_status dw_channel_send_sealed(const dw_channel_port *port, void *room, dw_envelope_kind kind,
-                                 uint64_t sequence, size_t body_len);
+dw_status dw_channel_send_finalized(const dw_channel_port *port, void *room, dw_envelope_kind kind,
+                                    uint64_t sequence, size_t body_len);
 bool dw_channel_read_envelope(const dw_channel_port *port, const void *message, size_t len,
                               dw_envelope *envelope);
 bool dw_channel_is_ours(const dw_channel *channel);

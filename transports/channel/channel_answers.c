@@ -46,7 +46,7 @@ static dw_status send_resync(dw_channel_answers *answers, uint64_t sequence, int
         return refuse(answers, sequence, why.text);
     }
     dw_kept_frames_keep(&answers->kept, sequence, room, DW_ENVELOPE_BYTES + len, resent);
-    return dw_channel_send_sealed(port, room, DW_ENVELOPE_RESENT, sequence, len);
+    return dw_channel_send_finalized(port, room, DW_ENVELOPE_RESENT, sequence, len);
 }
 
 /* The state of the receiver differs from ours. A frame that carries prev itself brings it back into

@@ -13,14 +13,14 @@ dw_status dw_channel_send_control(const dw_channel_port *port, uint32_t which,
                                                  DW_ENVELOPE_BYTES + body_len, &room);
     if (status != DW_OK) return status;
     if (body_len > 0) memcpy((unsigned char *)room + DW_ENVELOPE_BYTES, body, body_len);
-    dw_envelope_seal(room, port->link->settings.session, kind, about, sequence, body_len);
+    dw_envelope_finalize(room, port->link->settings.session, kind, about, sequence, body_len);
     return dw_link_send_end(port->link, room, DW_ENVELOPE_BYTES + body_len);
 }
 
-dw_status dw_channel_send_sealed(const dw_channel_port *port, void *room, dw_envelope_kind kind,
-                                 uint64_t sequence, size_t body_len)
+dw_status dw_channel_send_finalized(const dw_channel_port *port, void *room, dw_envelope_kind kind,
+                                    uint64_t sequence, size_t body_len)
 {
-    dw_envelope_seal(room, port->link->settings.session, kind, DW_OK, sequence, body_len);
+    dw_envelope_finalize(room, port->link->settings.session, kind, DW_OK, sequence, body_len);
     return dw_link_send_end(port->link, room, DW_ENVELOPE_BYTES + body_len);
 }
 

@@ -226,7 +226,8 @@ static bool can_heal(dw_status status)
 static bool is_callers(const dw_channel_receiver *receiver, dw_status status)
 {
     return status == DW_ERR_ARGUMENT || status == DW_ERR_SHAPE || status == DW_ERR_NO_MEMORY ||
-           status == DW_ERR_NO_ROOM || (status == DW_ERR_IO && !receiver->codecs->device.cuda);
+           status == DW_ERR_BUFFER_TOO_SMALL ||
+           (status == DW_ERR_IO && !receiver->codecs->device.cuda);
 }
 
 static void accept_frame(dw_channel_receiver *receiver)
@@ -266,8 +267,8 @@ static dw_status decode_and_reply(dw_channel_receiver *receiver, dw_key *keys,
         if (codecs->on_frame) codecs->on_frame(codecs->frame_context, 0, frame, frame_len);
         if (room) {
             /* If the link has ended, the next call returns that. */
-            dw_status told = dw_channel_send_sealed(receiver->port, room, DW_ENVELOPE_ACK,
-                                                    receiver->expected, reply_len);
+            dw_status told = dw_channel_send_finalized(receiver->port, room, DW_ENVELOPE_ACK,
+                                                       receiver->expected, reply_len);
             receiver->controls_sent += told == DW_OK;
         }
         accept_frame(receiver);

@@ -46,7 +46,7 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_c
     uint64_t sequence = dw_kept_frames_number(&channel->answers.kept);
     if (codecs->send.replies != DW_REPLIES_NEVER)
         dw_channel_answers_keep(&channel->answers, sequence, room, DW_ENVELOPE_BYTES + len);
-    status = dw_channel_send_sealed(&channel->port, room, DW_ENVELOPE_FRAME, sequence, len);
+    status = dw_channel_send_finalized(&channel->port, room, DW_ENVELOPE_FRAME, sequence, len);
     return status == DW_OK ? DW_OK : report_link(channel, status);
 }
 

@@ -21,8 +21,8 @@ static uint64_t digest(const unsigned char *message, uint64_t session, dw_envelo
     return XXH3_64bits_withSeed(message + DW_ENVELOPE_BYTES, body_len, head);
 }
 
-void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
-                      uint64_t sequence, size_t body_len)
+void dw_envelope_finalize(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
+                          uint64_t sequence, size_t body_len)
 {
     unsigned char *at = message;
     dw_put32(at, (uint32_t)kind);

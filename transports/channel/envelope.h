@@ -50,8 +50,8 @@ typedef struct dw_envelope {
 
 /* Writes the envelope at the start of the message; the body behind it must be complete. session:
  * dw_link.session */
-void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
-                      uint64_t sequence, size_t body_len);
+void dw_envelope_finalize(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
+                          uint64_t sequence, size_t body_len);
 
 /* Reads and checks the envelope. false: the message is damaged, or has no envelope. */
 bool dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope);

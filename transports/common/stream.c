@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* The result of a call on the socket that moved no bytes. */
-static ptrdiff_t judge(dw_stream *stream, int error)
+static ptrdiff_t status_of(dw_stream *stream, int error)
 {
     if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return DW_STREAM_WAIT;
     stream->error = error;
@@ -21,7 +21,7 @@ ptrdiff_t dw_stream_read(dw_stream *stream, void *room, size_t cap)
     if (stream->cover) return stream->cover->read(stream, room, cap);
     ssize_t n = recv(stream->fd, room, cap, 0);
     if (n > 0) return n;
-    return n == 0 ? DW_STREAM_ENDED : judge(stream, errno);
+    return n == 0 ? DW_STREAM_ENDED : status_of(stream, errno);
 }
 
 ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n_parts)
@@ -31,7 +31,7 @@ ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n_pa
     const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
                                    .msg_iovlen = (size_t)n_parts};
     ssize_t n = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
-    return n >= 0 ? n : judge(stream, errno);
+    return n >= 0 ? n : status_of(stream, errno);
 }
 
 int dw_stream_events(const dw_stream *stream, bool reading, bool writing)

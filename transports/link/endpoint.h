@@ -101,7 +101,7 @@ void dw_sender_destroy(dw_sender *sender);
 /* ---- receiver.c ------------------------------------------------------------------------------ */
 
 /* A receive starts with this much room. If a message is longer, the backend reports its length
- * first (DW_ERR_NO_ROOM), and the receive starts again with enough room. */
+ * first (DW_ERR_BUFFER_TOO_SMALL), and the receive starts again with enough room. */
 enum { DW_LINK_ROOM_BYTES = 4096 };
 
 typedef struct dw_receiver {

@@ -72,7 +72,7 @@ static dw_status await_hellos(dw_link *link, const dw_transport_open *how, int64
         /* A test may return DW_PENDING once without having looked, so it is repeated. */
         for (int looks = has_failed ? 2 : 1; looks > 0 && got == DW_PENDING; looks--)
             got = dw_receiver_test(&link->receiver, len, how->why);
-        if (got == DW_ERR_NO_ROOM) {
+        if (got == DW_ERR_BUFFER_TOO_SMALL) {
             return dw_say(
                 how->why, DW_ERR_PROTOCOL,
                 "%s began with a message of %zu bytes, not with the greeting of deltawire", peer,

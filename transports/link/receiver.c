@@ -177,14 +177,14 @@ static dw_status ensure_receive(dw_receiver *receiver, dw_why *why)
     return status == DW_OK ? DW_PENDING : status;
 }
 
-/* Tests the receive in flight. OK: a message of *len bytes was delivered. NO_ROOM: it needs so
- * many.
+/* Tests the receive in flight. OK: a message of *len bytes was delivered. BUFFER_TOO_SMALL: it
+ * needs so many.
  */
 static dw_status receive_one(dw_receiver *receiver, size_t *len, dw_why *why)
 {
     uint64_t most = receiver->settings->own_max_message_bytes;
     dw_status status = dw_receiver_test(receiver, len, why);
-    bool has_come = status == DW_OK || status == DW_ERR_NO_ROOM;
+    bool has_come = status == DW_OK || status == DW_ERR_BUFFER_TOO_SMALL;
     if (has_come && *len > most + DW_LINK_HEADER_BYTES) {
         /* Checked even if the message fits into the buffer. */
         return dw_say(why, DW_ERR_PROTOCOL,
@@ -210,7 +210,7 @@ int dw_receiver_pull(dw_receiver *receiver, dw_why *why, dw_status *status)
         }
         size_t len = 0;
         *status = receive_one(receiver, &len, why);
-        if (*status == DW_ERR_NO_ROOM) {
+        if (*status == DW_ERR_BUFFER_TOO_SMALL) {
             *status = dw_receiver_start(receiver, len - DW_LINK_HEADER_BYTES);
         } else if (*status == DW_OK) {
             moved++;

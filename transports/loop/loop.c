@@ -254,7 +254,7 @@ static dw_status take(loop_endpoint *end, const loop_request *request, size_t *l
     struct loop_side *theirs = &end->hub->side[1 - end->me];
     if (!theirs->offered) return DW_PENDING;
     *len = theirs->len;
-    if (theirs->len > request->len) return DW_ERR_NO_ROOM;
+    if (theirs->len > request->len) return DW_ERR_BUFFER_TOO_SMALL;
     if (theirs->len > 0) memcpy(request->room, theirs->data, theirs->len);
     theirs->offered = false;
     end->received += theirs->len;

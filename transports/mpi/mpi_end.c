@@ -369,7 +369,7 @@ dw_status dw_mpi_receive(mpi_end *end, mpi_request *request, size_t *len)
         if (!oldest(end, &kind, &value, &data) || (kind == DW_MPI_LONG && end->chunks.discards))
             return DW_PENDING;
         *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
-        if (*len > request->len) return DW_ERR_NO_ROOM;
+        if (*len > request->len) return DW_ERR_BUFFER_TOO_SMALL;
         if (kind == DW_MPI_DATA && value > 0) memcpy(request->room, data, *len);
         pop_note(end);
         end->received += DW_MPI_NOTE_HEADER;

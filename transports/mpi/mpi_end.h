@@ -145,8 +145,9 @@ void dw_mpi_expect(mpi_end *end, bool is_receiving);
 /* Handles what has arrived and what was sent; returns whether anything has. */
 bool dw_mpi_step(mpi_end *end);
 
-/* send, receive: continue a request of the link; OK: it is complete. NO_ROOM: *len bytes are
- * needed. kept: how many of the last messages that were reported done are still being read by MPI.
+/* send, receive: continue a request of the link; OK: it is complete. BUFFER_TOO_SMALL: *len bytes
+ * are needed. kept: how many of the last messages that were reported done are still being read by
+ * MPI.
  */
 dw_status dw_mpi_send(mpi_end *end, mpi_request *request);
 dw_status dw_mpi_receive(mpi_end *end, mpi_request *request, size_t *len);

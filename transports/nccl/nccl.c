@@ -330,7 +330,7 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
     if (!end->receives_long) {
         if (!dw_nccl_notes_oldest(notes, &kind, &value, &data)) return DW_PENDING;
         *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
-        if (*len > request->len) return DW_ERR_NO_ROOM;
+        if (*len > request->len) return DW_ERR_BUFFER_TOO_SMALL;
         dw_status copied = kind == DW_NCCL_DATA ? copy_short(end, request, data, *len) : DW_OK;
         dw_nccl_notes_take_off(notes);
         end->received += end->framing_bytes + (kind == DW_NCCL_DATA ? value : 0);

@@ -121,7 +121,7 @@ static bool hear(nccl_notes *notes)
     if (notes->status != DW_OK) return false;
     dw_status status = notes->inner.test(notes->end, notes->recv_request, &len, &why);
     if (status == DW_PENDING) return false;
-    if (status == DW_ERR_NO_ROOM) {
+    if (status == DW_ERR_BUFFER_TOO_SMALL) {
         fail_protocol(notes);
         return false;
     }

@@ -68,7 +68,7 @@ static dw_status look_at(const nccl_meeting *m, void *request, bool *is_under_wa
     dw_status status = notes->inner.test(notes->end, request, len, m->how->why);
     if (status == DW_PENDING) return DW_OK;
     *is_under_way = false;
-    if (status != DW_ERR_NO_ROOM) return status;
+    if (status != DW_ERR_BUFFER_TOO_SMALL) return status;
     return dw_say(
         m->how->why, DW_ERR_PROTOCOL,
         "the peer does not send the greeting of a link over NCCL; begin the URI with nccl: "

@@ -356,7 +356,7 @@ dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
     *len = (size_t)a->total;
     if (a->total > end->receiving.posted->len) {
         end->receiving.posted = NULL;
-        return DW_ERR_NO_ROOM;
+        return DW_ERR_BUFFER_TOO_SMALL;
     }
     begin_direct(end);
     if (!is_whole(a)) return DW_PENDING;

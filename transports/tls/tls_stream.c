@@ -175,7 +175,7 @@ static dw_status refuse(dw_stream *stream, dw_status status, const char *text)
 }
 
 /* Translates a failed call of OpenSSL into the result of the handshake. */
-static dw_status judge(dw_stream *stream, int result)
+static dw_status status_of(dw_stream *stream, int result)
 {
     dw_tls *tls = of(stream);
     int error = SSL_get_error(tls->ssl, result);
@@ -199,14 +199,14 @@ static dw_status shake(dw_stream *stream)
     ERR_clear_error();
     if (!tls->is_shaken) {
         result = SSL_do_handshake(tls->ssl);
-        if (result != 1) return judge(stream, result);
+        if (result != 1) return status_of(stream, result);
         if (!is_who_it_must_be(tls))
             return refuse(stream, DW_ERR_AUTH,
                           "completed the TLS handshake without being authenticated");
         tls->is_shaken = true;
     }
     result = listens ? SSL_write(tls->ssl, &welcome, 1) : SSL_read(tls->ssl, &said, 1);
-    if (result != 1) return judge(stream, result);
+    if (result != 1) return status_of(stream, result);
     if (!listens && said != welcome)
         return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
     tls->is_proven = true;

@@ -167,7 +167,7 @@ static void greet(const void *body, size_t len, dw_status status, const char *sa
     suite_open(&channels.links);
     dw_link *peer = channels.links.link[0];
     memcpy(message + DW_ENVELOPE_BYTES, body, len);
-    dw_envelope_seal(message, peer->settings.session, DW_ENVELOPE_HELLO, DW_OK, 0, len);
+    dw_envelope_finalize(message, peer->settings.session, DW_ENVELOPE_HELLO, DW_OK, 0, len);
     assert_int_equal(dw_link_send(peer, ID << 8, message, DW_ENVELOPE_BYTES + len), DW_OK);
     dw_status found = dw_channel_open(&channels.end[1], channels.links.link[1], &channels.config[1],
                                       &channels.why[1]);
@@ -211,7 +211,7 @@ static void duplicates_do_not_delay_a_timeout(void **state)
     channels_pass(&channels, 0);
     dw_link *peer = channels.links.link[0], *link = channels.links.link[1];
     uint32_t tag = dw_channel_tag(&channels.end[1]->port, DW_TAG_FRAMES);
-    dw_envelope_seal(message, peer->settings.session, DW_ENVELOPE_FRAME, DW_OK, 0, 0);
+    dw_envelope_finalize(message, peer->settings.session, DW_ENVELOPE_FRAME, DW_OK, 0, 0);
     for (int i = 0; i < DUPLICATES; i++)
         assert_int_equal(dw_link_send(peer, tag, message, sizeof message), DW_OK);
     while (counted(link).messages_received < DUPLICATES) suite_sleep_ms(1);

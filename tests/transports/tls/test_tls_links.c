@@ -200,7 +200,7 @@ static void an_envelope_belongs_to_its_session(void **state)
         for (size_t len = 0; len <= 200; len += 40) {
             size_t whole = DW_ENVELOPE_BYTES + len,
                    checked = is_frame && len > 80 ? DW_ENVELOPE_BYTES + 80 : whole;
-            dw_envelope_seal(message, 5, kinds[i], DW_OK, 3, len);
+            dw_envelope_finalize(message, 5, kinds[i], DW_OK, 3, len);
             assert_true(dw_envelope_read(message, whole, 5, &envelope));
             assert_false(dw_envelope_read(message, whole, 7, &envelope));
             assert_false(dw_envelope_read(message, whole, 0, &envelope));
