@@ -382,7 +382,8 @@ typedef struct dw_counters {
 
 /* ---------------------------------------------------------------------------------------------
  * The host: what the program lends to encoders and decoders. Its callbacks are called only from
- * the thread that is calling into an object. */
+ * the thread that is calling into an object. Objects that share a host may call it at the same
+ * time; those of a channel or a group also from threads of the library. */
 /* A dw_allocator never changes in any version. A dw_task of parallel_for may run in any thread. */
 typedef void dw_task(void *task_context, size_t i);
 typedef struct dw_allocator {
@@ -637,14 +638,16 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  * saved incarnation, and training continues where it was. A key that only one end has is repaired
  * like a lost frame.
  *
- * export: calls visit with the state of a key; key NULL: of one key after the other, until visit
- * returns another status than DW_OK, which export then returns. visit must not call the object.
+ * export: calls visit with the state of a key; key NULL: of one key after the other, and then, with
+ * rate or where numbers are drawn and no key is held, with what the encoder goes on with (key {~0,
+ * ~0}; only this call saves it). If visit returns another status than DW_OK, so does export. visit
+ * must not call the object.
  * import: replaces what is held of the key.
  *
  * Errors: ARGUMENT (the key, or with NULL any key, is in a frame in flight; it is not held),
  * NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
- * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed). Nothing is
- * changed then. */
+ * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed), those of
+ * host.backing. Nothing is changed then. */
 typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
 DW_API dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
                                    void *context);

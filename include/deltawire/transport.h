@@ -234,12 +234,12 @@ DW_API void dw_channel_close(dw_channel *channel);
  * the background. Waits only while the link's queue is full. Errors: those of dw_encode and of the
  * link.
  *
- * stream: NULL for tensors in main memory. Where the channel's host has a GPU: a CUstream or
- * cudaStream_t, or NULL for the default stream, on which the work is enqueued, in order with the
- * work that produces x or uses y. Both functions wait until the stream has done this work. Frames
- * pass through pinned memory of the channel's; replies use a stream of its own. After an error y is
- * undefined. Errors: also ARGUMENT (the stream is capturing, or there is no GPU), IO (CUDA failed;
- * the channel then stays failed). */
+ * stream: NULL for tensors in main memory. Where the channel's host has a GPU, x and y must lie
+ * where it reaches them, which nothing checks, and the work is enqueued on this CUstream or
+ * cudaStream_t (NULL: the default stream), in order with the work that produces x or uses y. Both
+ * functions wait until the stream has done it. Frames pass through pinned memory of the channel's;
+ * replies use a stream of its own. After an error y is undefined. Errors: also ARGUMENT (the stream
+ * is capturing, or there is no GPU), IO (CUDA failed; the channel then stays failed). */
 DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
                                  void *stream);
 

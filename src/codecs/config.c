@@ -427,7 +427,6 @@ static void unset(dw_config *config, const char *name)
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
         if (strcmp(o->name, name) != 0) continue;
-        if (o->number == DW_PROFILE_OPTION) config->profile = NULL;
         dw_option_set(o, config, 0);
     }
 }
@@ -453,6 +452,8 @@ dw_status dw_config_set(dw_config *config, const char *name, const char *value, 
     }
     unset(&set, name);
     dw_option_set(option, &set, number);
+    bool names_it = set.profile && dw_profile_digest(set.profile) == number;
+    if (option->number == DW_PROFILE_OPTION && !names_it) set.profile = NULL;
     status = dw_config_check(&set, why);
     if (status) return status;
     size_t size = config->struct_size < sizeof set ? config->struct_size : sizeof set;
@@ -480,10 +481,12 @@ dw_status dw_config_check(const dw_config *config, dw_why *why)
                           o->name);
         }
         if (dw_option_applies(o, config) && !dw_option_fits(o, config, value)) {
+            char given[64];
             list_fitting(o, config, known, sizeof known);
+            snprintf(given, sizeof given, " %s=0", o->name);
+            if (value) (void)write_option(o, config, ' ', given, sizeof given);
             return dw_say(why, DW_ERR_CONFIG,
-                          "the config's %s is %llu; allowed with its other options: %.150s",
-                          o->name, (unsigned long long)value, known);
+                          "the config has%s; allowed with its other options: %.150s", given, known);
         }
     }
     return DW_OK;

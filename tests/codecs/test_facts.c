@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_facts.c - what follows from a config, and options that are set one by one. */
+#include "deltawire/profile.h"
 #include "support/tool.h"
 
 static void facts_follow_from_configs(void **state)
@@ -64,6 +65,7 @@ static void an_option_can_be_set(void **state)
                  {"delta", "bits", "9", "bad value '9' of bits; allowed"},
                  {"delta", "replies", "", "bad value '' of replies; allowed: always never"},
                  {"delta:form=mx", "bits", "4", "bits has no meaning"},
+                 {"delta:form=step,rounding=stochastic", "step", "5", "the config has step=5;"},
                  {"direct:form=step", "feedback", "lazy,", "bad value 'lazy,'"}};
     char text[DW_CONFIG_TEXT_BYTES];
     dw_config config, before;
@@ -83,6 +85,18 @@ static void an_option_can_be_set(void **state)
         assert_non_null(strstr(why.text, wrong[i].says));
         assert_memory_equal(&config, &before, sizeof config);
     }
+    const float weights[] = {0.5f, 1};
+    const dw_tensor values = dw_tensor_3d((void *)(uintptr_t)weights, DW_F32, 1, 1, 2);
+    dw_profile *profile;
+    assert_int_equal(dw_profile_create(&profile, &values, NULL, &why), DW_OK);
+    assert_int_equal(dw_config_parse(&config, "direct:form=step", NULL), DW_OK);
+    config.profile = profile;
+    snprintf(text, sizeof text, "%u", (unsigned)dw_profile_digest(profile));
+    assert_int_equal(dw_config_set(&config, "profile", text, &why), DW_OK);
+    assert_ptr_equal(config.profile, profile);
+    assert_int_equal(dw_config_set(&config, "profile", NULL, &why), DW_OK);
+    assert_null(config.profile);
+    dw_profile_destroy(profile);
     assert_int_equal(dw_config_set(NULL, "bits", "4", NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_config_set(&config, NULL, "4", NULL), DW_ERR_ARGUMENT);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_undo.c - frames that were not delivered, with decay=: the residuals of their keys become
- * what they were (dw_encoder_give_back), or contain what the frame carried (dw_encoder_give_back).
+ * what they were (dw_encoder_give_back with x), or contain what the frame carried (without x).
  *
  * The bits are those of a reference that computes with x and y alone. */
 #include <fenv.h>

@@ -32,6 +32,19 @@ static dw_status unlock(dw_channel *channel, int is_sent, dw_status status)
     return status;
 }
 
+/* Both ends may differ, so nothing is saved. */
+static dw_status not_acknowledged(dw_channel *channel)
+{
+    dw_channel_errors *errors = &channel->errors;
+    if (dw_control_queue_is_closed(&channel->answers.queue))
+        return dw_channel_report(errors, DW_WHY_SEND, DW_ERR_PEER,
+                                 "the peer closed its end of this channel");
+    if (dw_link_why(channel->port.link)[0])
+        return dw_channel_report(errors, DW_WHY_SEND, DW_ERR_PEER, dw_link_why(channel->port.link));
+    return dw_channel_report(errors, DW_WHY_SEND, DW_ERR_TIMEOUT,
+                             "the peer did not acknowledge all frames within close_timeout_ms");
+}
+
 dw_status dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit, void *context)
 {
     DW_UNCANCELLED;
@@ -39,9 +52,7 @@ dw_status dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *vi
     dw_channel_codecs *codecs = &channel->codecs;
     if (is_sent && codecs->send.replies != DW_REPLIES_NEVER &&
         !dw_channel_wait_acknowledged(channel))
-        return dw_channel_report(&channel->errors, DW_WHY_SEND, DW_ERR_TIMEOUT,
-                                 "the peer did not acknowledge all frames within close_timeout_ms, "
-                                 "so the states of both ends may differ");
+        return not_acknowledged(channel);
     lock(channel, is_sent);
     return unlock(channel, is_sent,
                   is_sent ? dw_encoder_export(codecs->encoder, NULL, visit, context)

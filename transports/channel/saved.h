@@ -6,7 +6,7 @@
  * same; export waits for them, at most the link's close_timeout_ms. Save and restore between
  * the same two frames of both ends, and restore before the first frame.
  *
- * Errors: those of dw_encoder_export and dw_encoder_import, of visit; TIMEOUT; ARGUMENT (the
+ * Errors: those of dw_encoder_export and dw_encoder_import, of visit; TIMEOUT; PEER; ARGUMENT (the
  * channel has no such end). dw_channel_why says them. State: the channel's. Threads: as for sending
  * and for receiving. */
 #ifndef DW_CHANNEL_SAVED_H
