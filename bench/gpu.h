@@ -44,27 +44,6 @@ void gpu_event_destroy(gpu_event *event);
 void gpu_event_record(const gpu *g, gpu_event *event);
 double gpu_event_seconds(gpu_event *from, gpu_event *to); /* waits for the second */
 
-/* One frame in one launch. */
-static inline dw_status gpu_encode_async(dw_encoder *encoder, const dw_key *keys,
-                                         const dw_tensor *x, void *frame, size_t cap, void *stream,
-                                         dw_encode_ticket **ticket)
-{
-    dw_encode_item item = {encoder, keys, x, frame, cap, NULL};
-    dw_status status = dw_encode_async(&item, 1, stream);
-    *ticket = item.ticket; /* NULL after an error */
-    return status;
-}
-
-static inline dw_status gpu_decode_async(dw_decoder *decoder, const void *head, size_t head_len,
-                                         const void *frame, size_t len, const dw_tensor *y,
-                                         void *stream, dw_decode_ticket **ticket)
-{
-    dw_decode_item item = {decoder, head, frame, head_len, len, y, NULL};
-    dw_status status = dw_decode_async(&item, 1, stream);
-    *ticket = item.ticket; /* NULL after an error */
-    return status;
-}
-
 /* The work that is enqueued between the two calls becomes a graph. */
 void gpu_capture_begin(const gpu *g);
 gpu_graph *gpu_capture_end(const gpu *g);

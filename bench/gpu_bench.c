@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "gpu.h"
+#include "support/async.h"
 
 enum { CHANNELS = 4096, ROUNDS = 9 };
 static int repeats = 20;
@@ -137,7 +138,7 @@ static void start_encode(rig *r)
     dw_key key = {.sample = 1};
     dw_tensor x = dw_tensor_3d(r->x, r->of->dtype, 1, r->t, CHANNELS);
     dw_status status =
-        gpu_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
+        test_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
 }
 
@@ -145,8 +146,8 @@ static void start_encode(rig *r)
 static void start_decode(rig *r)
 {
     dw_tensor y = dw_tensor_3d(is_delta(r) ? NULL : r->x, r->of->dtype, 1, r->t, CHANNELS);
-    dw_status status = gpu_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y,
-                                        r->g->stream, &r->decode_ticket);
+    dw_status status = test_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y,
+                                         r->g->stream, &r->decode_ticket);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
 }
 

@@ -14,6 +14,7 @@
 
 #include "gpu_golden.h"
 #include "gpu_nccl.h"
+#include "support/async.h"
 
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
@@ -215,9 +216,9 @@ static void check_decode(rig *r, size_t len)
     gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, NULL, 0, &reply_len) ==
                    DW_OK,
                "%s: %s", r->codec, dw_decoder_why(r->spec_decoder));
-    status = gpu_decode_async(r->decoder, r->head,
-                              len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame,
-                              len, &device_y, r->g->stream, &ticket);
+    status = test_decode_async(r->decoder, r->head,
+                               len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1),
+                               r->frame, len, &device_y, r->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: decode: %s", r->codec, dw_decoder_why(r->decoder));
     do status = dw_decode_finish(ticket, NULL, 0, &reply_len);
     while (status == DW_PENDING);
@@ -235,7 +236,7 @@ static void check_visits(rig *r, int visits, bool hostile)
         dw_encode_ticket *ticket;
         size_t len = spec_frame(r, key, (uint64_t)visit + r->elements, hostile);
         dw_status status =
-            gpu_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
+            test_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
         gpu_expect(status == DW_OK, "%s: encode: %s", r->codec, dw_encoder_why(r->encoder));
         take_frame(r, ticket, len);
         check_decode(r, len);
@@ -262,7 +263,7 @@ static void check_graph(gpu *g, uint64_t elements)
     for (uint64_t i = 0; i < KEYS; i++) {
         dw_key key = {.sample = i};
         size_t len = spec_frame(&r, key, i, false);
-        gpu_expect(gpu_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) ==
+        gpu_expect(test_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) ==
                        DW_OK,
                    "%s", dw_encoder_why(r.encoder));
         take_frame(&r, ticket, len);
@@ -270,7 +271,8 @@ static void check_graph(gpu *g, uint64_t elements)
     dw_key first = {.sample = 0};
     size_t len = spec_frame(&r, first, 100, false);
     gpu_capture_begin(g);
-    gpu_expect(gpu_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
+    gpu_expect(test_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) ==
+                   DW_OK,
                "%s", dw_encoder_why(r.encoder));
     gpu_graph *graph = gpu_capture_end(g);
     gpu_graph_launch(g, graph);
@@ -303,7 +305,7 @@ static void check_nccl(gpu *g)
     dw_encode_ticket *ticket;
     dw_key key = {.sample = 1};
     size_t len = spec_frame(&r, key, 1, false);
-    gpu_expect(gpu_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
+    gpu_expect(test_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
                "%s", dw_encoder_why(r.encoder));
     void *sent = r.frame, *received = gpu_allocate(r.cap);
     gpu_nccl_to_self(g, received, sent, len);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/async.h"
 #include "support/profiles.h"
 
 enum { MOST_SAMPLES = 4 };
@@ -151,7 +152,7 @@ static void check_encode(const golden *d, const dw_key *keys, dw_tensor x, field
     void *made = gpu_allocate(cap), *device_x = x.data = on_device(golden_x);
     dw_encode_ticket *ticket;
     gpu_expect(found != NULL, "no memory for a frame");
-    dw_status status = gpu_encode_async(d->encoder, keys, &x, made, cap, d->g->stream, &ticket);
+    dw_status status = test_encode_async(d->encoder, keys, &x, made, cap, d->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_encoder_why(d->encoder));
     uint8_t *head = malloc(dw_frame_head_bound(MOST_SAMPLES));
     do status = dw_encode_finish(ticket, head, dw_frame_head_bound(MOST_SAMPLES), &head_len, &len);
@@ -176,8 +177,8 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
                                      : dw_frame_head_bound(MOST_SAMPLES);
     dw_decode_ticket *ticket;
     gpu_expect(found != NULL, "no memory for y");
-    dw_status status = gpu_decode_async(d->decoder, frame.data, head_len, payloads, frame.len, &y,
-                                        d->g->stream, &ticket);
+    dw_status status = test_decode_async(d->decoder, frame.data, head_len, payloads, frame.len, &y,
+                                         d->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_decoder_why(d->decoder));
     do status = dw_decode_finish(ticket, answer, sizeof answer, &reply_len);
     while (status == DW_PENDING);

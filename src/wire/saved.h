@@ -18,7 +18,7 @@ typedef enum dw_side {
 } dw_side;
 
 /* The key of what an encoder keeps beside its keys: its incarnation, the number of its last frame,
- * and, in words behind no values, the step and the debt of its rate. */
+ * and, with the option rate, in DW_SAVED_RATE_WORDS words (there are no values), dw_rate. */
 #define DW_STREAM_KEY ((dw_key){UINT64_MAX, UINT32_MAX})
 
 typedef struct dw_saved {

@@ -34,7 +34,7 @@ OPEN_HEADERS = {
     "collective": {"link/for_groups.h"},
     "trainer": {"channel/saved.h"},
     "bench": {"engine/engine.h", "codecs/audit.h", "entropy/rans.h", "kernels/kernels.h",
-              "support/profiles.h"},
+              "support/async.h", "support/profiles.h"},
     "cuda": {
         "common/pool.h",
         "codecs/plan.h",

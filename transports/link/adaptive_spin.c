@@ -18,11 +18,11 @@
  * their messages took so long that asking was not of use. */
 static const int64_t spin_ns = 100000;
 
-/* `vain` of an adaptive spin says how large a share of the recent waits has asked in vain. It is an
- * exponential moving average, in which each wait counts for 1 / DW_SPIN_MEMORY, and
- * DW_SPIN_ALL stands for all waits. While the share is larger than DW_SPIN_MOST, callers
- * sleep at once. Only each DW_SPIN_PROBE-th wait still asks, to find out whether this has
- * changed; if something arrives then, the next wait asks as well. */
+/* `vain` of an adaptive spin is the share of recent waits that polled in vain, from 0 to
+ * DW_SPIN_ALL: an exponential moving average, in which a new wait counts for 1 / DW_SPIN_MEMORY.
+ * While it is above DW_SPIN_MOST, callers sleep at once. Only each DW_SPIN_PROBE-th wait still
+ * polls, to find out whether this has changed; if something arrives then, the next wait polls, too.
+ */
 enum { DW_SPIN_ALL = 1 << 16, DW_SPIN_MOST = DW_SPIN_ALL / 4, DW_SPIN_MEMORY = 16 };
 enum { DW_SPIN_PROBE = 64 };
 

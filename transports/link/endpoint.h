@@ -128,7 +128,8 @@ typedef struct dw_receiver {
  * a buffer of room_bytes and starts to receive into it. test: whether the receive has ended, with
  * the length of its message. drop: the message in hand is of no use. begin: messages from now on
  * count. pull: receives what has arrived, up to a goodbye, and returns the number of messages.
- * expect: something may have arrived since. lose: as for a sender. */
+ * expect: bytes may have come since the last test found nothing, so the next pull tests again.
+ * lose: under lock: the backend may use the buffer of the receive for ever. */
 bool dw_receiver_create(dw_receiver *receiver);
 dw_status dw_receiver_start(dw_receiver *receiver, size_t room_bytes);
 dw_status dw_receiver_test(dw_receiver *receiver, size_t *len, dw_why *why);

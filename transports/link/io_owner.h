@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 /* adaptive_spin.c: whether a caller that waits polls for a moment before it sleeps. vain: the share
- * of the last waits in which this was of no use, in units of 1 / 65536. slept: how many waits have
- * not polled while that was too much. */
+ * of the last waits in which this was of no use, in units of 1 / 65536. slept: how many waits
+ * have slept at once, because that share was too large. */
 typedef struct dw_adaptive_spin {
     uint32_t vain, slept;
 } dw_adaptive_spin;

@@ -34,8 +34,8 @@
  * - A message of up to DW_TCP_CHUNK_BYTES is sent as one record (MESSAGE), a longer one in chunks
  * (CHUNK). The length of the chunks follows from the length of the message. They are sent in order,
  * each on any stripe that the sender chooses (tcp_send.c).
- * - The sender keeps a message's bytes until the peer has received all of it. What was sent on a
- * stripe that was lost is sent again on another; a receiver drops what it has already.
+ * - The sender keeps a message's bytes until the peer has received all of it. If a
+ * stripe is lost, its bytes are sent again on another; the receiver drops those that it has.
  * - STATE carries only whole and limit. ASK requests an ECHO on the same stripe. LEAVE is the last
  * record of an end that closes.
  * - No end sends past the limit of its receiver, so a receiver never has to stop reading, and

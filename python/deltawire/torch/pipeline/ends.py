@@ -135,7 +135,7 @@ class Ends:
         saved: "dict[str, Any]" = {"config": self.config.text, "slots": {}}
         for (which, slot), end in self._made.items():
             states = list(end.export_states().values())
-            if not states and self.config.codec != "delta":
+            if not states and not self.config._facts.keeps_prev:
                 continue  # it keeps nothing
             joined = bytearray(b"".join(states))
             saved["slots"][f"{which}{slot}"] = {
