@@ -13,6 +13,7 @@ copy, against the size, and with --table a table of the largest tensors, which i
 Exit 77: there is no GPU."""
 
 import argparse
+import concurrent.futures
 import ctypes
 import datetime
 import json
@@ -65,11 +66,13 @@ def device_name():
 
 
 def run(command, log, limit):
-    """(exit status, output). The output is shown as it arrives. Ends the command after `limit`
-    seconds, or when the time for everything is over."""
+    """(exit status, output). The output is shown as it arrives, also that of commands that run at
+    the same time. Ends the command after `limit` seconds, or when the time for everything is over.
+    """
     limit = min(limit, max(log.end - time.monotonic(), 1))
     words = [str(word).replace(f"{ROOT}/", "") for word in command]
-    log.append({"command": " ".join(words).replace(sys.executable, "python3")})
+    entry = {"command": " ".join(words).replace(sys.executable, "python3")}
+    log.append(entry)
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -82,35 +85,30 @@ def run(command, log, limit):
     timer.cancel()
     if time.monotonic() > end:
         lines.append(f"stopped after {limit:.0f} s")
-    log[-1].update(status=process.wait(), seconds=round(limit - (end - time.monotonic()), 1))
+    entry.update(status=process.wait(), seconds=round(limit - (end - time.monotonic()), 1))
     return process.returncode, lines
 
 
 def sanitize(program, log):
     """{tool: finding}. Tools that do not support the device are reported as such."""
-    found = {}
     tool = shutil.which("compute-sanitizer") or shutil.which(
         "/usr/local/cuda/bin/compute-sanitizer"
     )
     if not tool:
         return {"compute-sanitizer": "not installed"}
-    for name in SANITIZERS:
-        print(f"== compute-sanitizer --tool {name}", flush=True)
+
+    def finding(name):
         how = ["--tool", name, "--error-exitcode", "9"]
-        status, lines = run([tool, *how, program, "--elements", "65536", "--nccl", "0"], log, 60)
-        refused, late = any("not supported" in line for line in lines), any(
-            line.startswith("stopped after") for line in lines
-        )
-        found[name] = (
-            "refused the device"
-            if refused
-            else (
-                "no time left"
-                if late
-                else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
-            )
-        )
-    return found
+        status, lines = run([tool, *how, program, "--elements", "65536", "--nccl", "0"], log, 150)
+        if any("not supported" in line for line in lines):
+            return "refused the device"
+        if any(line.startswith("stopped after") for line in lines):
+            return "no time left"
+        return "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+
+    print(f"== compute-sanitizer: {', '.join(SANITIZERS)}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(len(SANITIZERS)) as pool:
+        return dict(zip(SANITIZERS, pool.map(finding, SANITIZERS)))
 
 
 def check_link(program, log):

@@ -13,6 +13,7 @@
 
 #include "gpu.h"
 #include "support/async.h"
+#include "support/profiles.h"
 
 enum { CHANNELS = 4096, ROUNDS = 9 };
 static int repeats = 20;
@@ -70,6 +71,18 @@ static const bench_case cases[] = {
     {"decode/direct+dither+rans/step/sample/bf16/none",
      "direct:form=step,group=sample,step=4,rounding=dither,entropy=rans", DW_BF16, true,
      DW_CUDA_DEVICE},
+    {"encode/delta+rans/step/row/bf16/bf16",
+     "delta:form=step,error=0.06,entropy=rans,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta+rans+profile/step/row/bf16/bf16",
+     "delta:form=step,error=0.06,entropy=rans,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/direct+rans/step/row/bf16/none", "direct:form=step,step=0.25,entropy=rans", DW_BF16,
+     false, DW_CUDA_DEVICE},
+    {"decode/delta+rans/step/row/bf16/bf16",
+     "delta:form=step,error=0.06,entropy=rans,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
+    {"decode/delta+rans+profile/step/row/bf16/bf16",
+     "delta:form=step,error=0.06,entropy=rans,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
+    {"decode/direct+rans/step/row/bf16/none", "direct:form=step,step=0.25,entropy=rans", DW_BF16,
+     true, DW_CUDA_DEVICE},
     {"encode/delta+hadamard/b4/g128/bf16/bf16",
      "delta:bits=4,group=128,transform=hadamard,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
     {"decode/delta+hadamard/b4/g128/bf16/bf16",
@@ -179,6 +192,7 @@ static void rig_open(rig *r, gpu *g, const bench_case *of, size_t elements)
                .elements = elements,
                .bytes = elements * dw_dtype_bytes(of->dtype)};
     gpu_expect(dw_config_parse(&config, of->codec, &why) == DW_OK, "%s", why.text);
+    if (strstr(of->name, "+profile")) config.profile = test_profile(2, CHANNELS);
     dw_tensor shape = dw_tensor_3d(NULL, of->dtype, 1, r->t, CHANNELS);
     r->cap = dw_frame_bound(&config, &shape);
     r->head = malloc(dw_frame_head_bound(1));

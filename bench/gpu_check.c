@@ -15,6 +15,7 @@
 #include "gpu_golden.h"
 #include "gpu_nccl.h"
 #include "support/async.h"
+#include "support/profiles.h"
 
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
@@ -50,12 +51,19 @@ static void run_all(void *context, size_t n, dw_task *task, void *task_context)
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
+/* PLAIN: exponents near 0, so that most groups have a finite scale, and one group in 64 equal to
+ * the previous one. HOSTILE: one part in 8 has arbitrary bits. OUTLIERS: as in language models, the
+ * first row, some channels and some values are up to 2^15 times as large as others, and a visit
+ * changes a value by less than itself. */
+typedef enum filling_kind { PLAIN, HOSTILE, OUTLIERS, FILLING_KINDS } filling_kind;
+
 typedef struct filling {
     uint8_t *bytes;
     uint64_t seed;
     size_t n; /* of 64-bit words */
     dw_dtype dtype;
-    bool hostile;
+    uint32_t channels;
+    filling_kind kind;
 } filling;
 
 static uint64_t mixed(uint64_t z)
@@ -65,8 +73,21 @@ static uint64_t mixed(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* hostile: arbitrary bits. Otherwise exponents near 0, so that most groups have a finite scale, and
- * one group in 64 equal to the previous one. */
+/* An element of OUTLIERS: the sign and the exponent follow from its index, the rest from drawn. */
+static uint64_t outlier(const filling *f, size_t element, uint64_t drawn)
+{
+    uint64_t fixed = mixed(element + 1);
+    bool half = f->dtype == DW_F16;
+    unsigned width = 8 * (unsigned)dw_dtype_bytes(f->dtype), mantissa = half ? 10 : width - 9;
+    int exponent = (half ? 15 : 127) - 1;
+    for (unsigned bit = 0; bit < 8 && !(fixed >> bit & 1); bit++) exponent--;
+    if (element < f->channels) exponent += 6;
+    if (element % f->channels % 61 == 3) exponent += 4;
+    if ((fixed >> 40 & 2047) == 0) exponent += 5;
+    return (fixed >> 63) << (width - 1) | (uint64_t)exponent << mantissa |
+           (drawn & ((UINT64_C(1) << mantissa) - 1));
+}
+
 static void fill_words(void *context, size_t part)
 {
     const filling *f = context;
@@ -76,16 +97,17 @@ static void fill_words(void *context, size_t part)
            end = first + ((size_t)1 << 16) < f->n ? first + ((size_t)1 << 16) : f->n;
     for (size_t i = first; i < end; i++) {
         uint64_t word = mixed(f->seed + i * UINT64_C(0x9E3779B97F4A7C15));
-        if (!f->hostile || i / 1024 % 8) word &= masks[f->dtype]; /* below 2: no NaN, no infinity */
+        if (f->kind == OUTLIERS) {
+            size_t each = 8 / dw_dtype_bytes(f->dtype);
+            uint64_t made = 0;
+            for (size_t k = 0; k < each; k++)
+                made |= outlier(f, i * each + k, word >> (16 * k % 33)) << (64 / each * k);
+            word = made;
+        } else if (f->kind == PLAIN || i / 1024 % 8) {
+            word &= masks[f->dtype]; /* below 2: no NaN, no infinity */
+        }
         memcpy(f->bytes + 8 * i, &word, sizeof word);
     }
-}
-
-static void fill(void *bytes, dw_dtype dtype, size_t elements, uint64_t seed, bool hostile)
-{
-    filling f = {bytes, seed * UINT64_C(0x2545F4914F6CDD1D), elements * dw_dtype_bytes(dtype) / 8,
-                 dtype, hostile};
-    run_all(NULL, (f.n + 65535) >> 16, fill_words, &f);
 }
 
 /* ---- One pair of ends each ------------------------------------------------------------------- */
@@ -103,6 +125,12 @@ typedef struct rig {
     bool pinned_frame;
 } rig;
 
+static void fill(const rig *r, uint64_t seed, filling_kind kind)
+{
+    filling f = {r->x, seed * UINT64_C(0x2545F4914F6CDD1D), r->bytes / 8, r->dtype, r->c, kind};
+    run_all(NULL, (f.n + 65535) >> 16, fill_words, &f);
+}
+
 static void same(const rig *r, const char *what, const void *expected, const void *found, size_t n)
 {
     const uint8_t *a = expected, *b = found;
@@ -119,8 +147,9 @@ static void *host_memory(size_t bytes)
     return memory;
 }
 
+/* lists: of rows in the config's profile; 0: it has none. */
 static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t t, uint32_t c,
-                     dw_cuda_place place, bool pinned_frame)
+                     dw_cuda_place place, bool pinned_frame, uint32_t lists)
 {
     dw_config config;
     dw_why why = {.text = ""};
@@ -133,6 +162,7 @@ static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t
                .pinned_frame = pinned_frame};
     gpu_expect(dw_config_parse(&config, codec, &why) == DW_OK, "%s: %s", codec, why.text);
     config.incarnation = 7;
+    if (lists) config.profile = test_profile(lists - 1, c);
     dw_host parallel = {.struct_size = sizeof parallel, .parallel_for = run_all};
     dw_tensor shape = dw_tensor_3d(NULL, dtype, 1, t, c);
     r->bytes = r->elements * dw_dtype_bytes(dtype);
@@ -177,10 +207,10 @@ static void rig_close(rig *r)
 }
 
 /* Compares the frame with that of the CPU, and then what both decoders make of it. */
-static size_t spec_frame(rig *r, dw_key key, uint64_t seed, bool hostile)
+static size_t spec_frame(rig *r, dw_key key, uint64_t seed, filling_kind kind)
 {
     size_t len;
-    fill(r->x, r->dtype, r->elements, seed, hostile);
+    fill(r, seed, kind);
     gpu_put(r->device_x, r->x, r->bytes);
     dw_tensor x = dw_tensor_3d(r->x, r->dtype, 1, r->t, r->c);
     gpu_expect(dw_encode(r->spec, &key, &x, NULL, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s",
@@ -228,13 +258,13 @@ static void check_decode(rig *r, size_t len)
 }
 
 /* Visits one key several times: the first frame is a key frame, the others are deltas. */
-static void check_visits(rig *r, int visits, bool hostile)
+static void check_visits(rig *r, int visits, filling_kind kind)
 {
     dw_key key = {.sample = 5};
     dw_tensor x = dw_tensor_3d(r->device_x, r->dtype, 1, r->t, r->c);
     for (int visit = 0; visit < visits; visit++) {
         dw_encode_ticket *ticket;
-        size_t len = spec_frame(r, key, (uint64_t)visit + r->elements, hostile);
+        size_t len = spec_frame(r, key, (uint64_t)visit + r->elements, kind);
         dw_status status =
             test_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
         gpu_expect(status == DW_OK, "%s: encode: %s", r->codec, dw_encoder_why(r->encoder));
@@ -258,18 +288,18 @@ static void check_graph(gpu *g, uint64_t elements)
     rig r;
     dw_encode_ticket *ticket;
     rig_open(&r, g, "delta:bits=4,rounding=stochastic,seed=3,replies=never", DW_BF16,
-             elements < 1 << 20 ? 2 : 512, CHANNELS, DW_CUDA_DEVICE, false);
+             elements < 1 << 20 ? 2 : 512, CHANNELS, DW_CUDA_DEVICE, false, 0);
     dw_tensor x = dw_tensor_3d(r.device_x, r.dtype, 1, r.t, r.c);
     for (uint64_t i = 0; i < KEYS; i++) {
         dw_key key = {.sample = i};
-        size_t len = spec_frame(&r, key, i, false);
+        size_t len = spec_frame(&r, key, i, PLAIN);
         gpu_expect(test_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) ==
                        DW_OK,
                    "%s", dw_encoder_why(r.encoder));
         take_frame(&r, ticket, len);
     }
     dw_key first = {.sample = 0};
-    size_t len = spec_frame(&r, first, 100, false);
+    size_t len = spec_frame(&r, first, 100, PLAIN);
     gpu_capture_begin(g);
     gpu_expect(test_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) ==
                    DW_OK,
@@ -279,7 +309,7 @@ static void check_graph(gpu *g, uint64_t elements)
     take_frame(&r, ticket, len);
     for (uint64_t i = 1; i < 3 * KEYS; i++) {
         dw_key key = {.sample = i % KEYS};
-        len = spec_frame(&r, key, 100 + i, false);
+        len = spec_frame(&r, key, 100 + i, PLAIN);
         gpu_expect(dw_encode_again(ticket, &key) == DW_OK, "again: %s", dw_encoder_why(r.encoder));
         gpu_graph_launch(g, graph);
         take_frame(&r, ticket, len);
@@ -300,11 +330,11 @@ static void check_nccl(gpu *g)
         printf("skipped\tNCCL\t%s\n", why);
         return;
     }
-    rig_open(&r, g, "direct:bits=4", DW_BF16, 64, CHANNELS, DW_CUDA_DEVICE, false);
+    rig_open(&r, g, "direct:bits=4", DW_BF16, 64, CHANNELS, DW_CUDA_DEVICE, false, 0);
     dw_tensor x = dw_tensor_3d(r.device_x, r.dtype, 1, r.t, r.c);
     dw_encode_ticket *ticket;
     dw_key key = {.sample = 1};
-    size_t len = spec_frame(&r, key, 1, false);
+    size_t len = spec_frame(&r, key, 1, PLAIN);
     gpu_expect(test_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
                "%s", dw_encoder_why(r.encoder));
     void *sent = r.frame, *received = gpu_allocate(r.cap);
@@ -333,64 +363,77 @@ static void check_widths(gpu *g, uint64_t elements)
             int visits = (int)(elements / ((uint64_t)t * CHANNELS));
             snprintf(codec, sizeof codec, "delta:bits=%d,group=%d,replies=never", bits,
                      16 << (bits + dtype) % 5);
-            rig_open(&r, g, codec, dtype, t, CHANNELS, DW_CUDA_DEVICE, false);
-            check_visits(&r, visits > 2 ? visits : 2, bits % 2);
+            rig_open(&r, g, codec, dtype, t, CHANNELS, DW_CUDA_DEVICE, false, 0);
+            check_visits(&r, visits > 2 ? visits : 2, bits % 2 ? HOSTILE : PLAIN);
             report("frames and y", codec, dtype, (size_t)(visits > 2 ? visits : 2) * r.elements);
             rig_close(&r);
         }
     }
 }
 
+static const struct mode {
+    const char *codec;
+    dw_cuda_place place;
+    bool pinned_frame;
+    uint32_t lists; /* of its profile: weights and means */
+} modes[] = {
+    {"delta:bits=4,choose=never,audit=3,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"delta:bits=3,rounding=stochastic,seed=9,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"delta:bits=2,scale=mse,replies=never", DW_CUDA_DEVICE, true, 0},
+    {"delta:bits=4,scale=absmax,prev=bf16,replies=never", DW_CUDA_PINNED, false, 0},
+    {"delta:bits=5,group=row,replies=never", DW_CUDA_PINNED, true, 0},
+    {"delta:bits=2,group=channel,scale=mse,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"direct:bits=4", DW_CUDA_DEVICE, false, 0},
+    {"mx:element=e4m3", DW_CUDA_DEVICE, false, 0},
+    {"mx:element=e3m2", DW_CUDA_DEVICE, true, 0},
+    {"delta:form=mx,element=e2m1,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"delta:form=mx,element=int8,key=e5m2,prev=bf16,audit=3,replies=never", DW_CUDA_PINNED, true,
+     0},
+    {"delta:form=step,group=sample,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"delta:form=step,group=row,rounding=dither,step=1.2,prev=bf16,replies=never", DW_CUDA_DEVICE,
+     true, 0},
+    {"direct:form=step,group=sample,step=4,rounding=dither", DW_CUDA_DEVICE, false, 0},
+    {"direct:form=step,group=128,rounding=stochastic,step=0.5", DW_CUDA_DEVICE, false, 0},
+    {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true, 0},
+    {"delta:form=step,group=sample,entropy=rans,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"delta:bits=3,group=row,key=f16,prev=bf16,entropy=rans,replies=never", DW_CUDA_PINNED, true,
+     0},
+    {"direct:form=step,group=sample,step=4,rounding=dither,entropy=rans", DW_CUDA_DEVICE, false, 0},
+    {"delta:form=step,group=64,rounding=dither,step=3,entropy=rans,replies=never", DW_CUDA_DEVICE,
+     true, 0},
+    {"mx:element=e4m3,entropy=rans", DW_CUDA_DEVICE, false, 0},
+    {"direct:bits=4,transform=hadamard", DW_CUDA_DEVICE, false, 0},
+    {"delta:bits=3,scale=mse,group=row,transform=hadamard,rotate=256,replies=never", DW_CUDA_DEVICE,
+     true, 0},
+    {"delta:bits=2,group=16,prev=bf16,transform=hadamard,rotate=256,replies=never", DW_CUDA_PINNED,
+     false, 0},
+    {"mx:element=e2m1,transform=hadamard,rotate=16", DW_CUDA_DEVICE, false, 0},
+    {"delta:form=step,group=sample,rounding=dither,transform=hadamard,entropy=rans,replies="
+     "never",
+     DW_CUDA_DEVICE, false, 0},
+    {"direct:bits=4,feedback=ef", DW_CUDA_DEVICE, false, 0},
+    {"direct:bits=2,group=row,scale=mse,feedback=ef", DW_CUDA_PINNED, true, 0},
+    {"direct:form=step,group=sample,rounding=dither,step=3,feedback=ef", DW_CUDA_DEVICE, true, 0},
+    {"direct:bits=3,feedback=ef,entropy=rans", DW_CUDA_DEVICE, false, 0},
+    {"mx:element=e2m1,feedback=ef", DW_CUDA_DEVICE, false, 0},
+    {"raw:f32", DW_CUDA_DEVICE, false, 0},
+    {"raw:bf16,feedback=ef", DW_CUDA_PINNED, false, 0},
+    {"delta:form=step,error=0.06,entropy=rans,replies=never", DW_CUDA_DEVICE, false, 3},
+    {"delta:form=step,error=0.1,key_error=0.06,prev=bf16,entropy=rans,replies=never",
+     DW_CUDA_PINNED, true, 0},
+    {"delta:form=step,step=0.7,key_step=0.1,replies=never", DW_CUDA_DEVICE, false, 2},
+    {"delta:form=step,rounding=dither,step=1.46,entropy=rans,replies=never", DW_CUDA_DEVICE, false,
+     1},
+    {"direct:form=step,step=0.25,entropy=rans", DW_CUDA_DEVICE, true, 0},
+    {"direct:form=step,step=0.25,entropy=rans", DW_CUDA_DEVICE, false, 3},
+    {"direct:form=step,step=1,rounding=dither,entropy=rans", DW_CUDA_DEVICE, false, 0},
+    {"direct:form=step,step=0.5,rounding=stochastic,entropy=rans", DW_CUDA_DEVICE, false, 2},
+    {"direct:form=step,group=128,step=2,rounding=dither,feedback=ef,entropy=rans", DW_CUDA_DEVICE,
+     false, 0}};
+
 /* Other options of encoders, the places where memory may be, and shapes that do not fill a tile. */
 static void check_modes(gpu *g)
 {
-    static const struct {
-        const char *codec;
-        dw_cuda_place place;
-        bool pinned_frame;
-    } modes[] = {
-        {"delta:bits=4,choose=never,audit=3,replies=never", DW_CUDA_DEVICE, false},
-        {"delta:bits=3,rounding=stochastic,seed=9,replies=never", DW_CUDA_DEVICE, false},
-        {"delta:bits=2,scale=mse,replies=never", DW_CUDA_DEVICE, true},
-        {"delta:bits=4,scale=absmax,prev=bf16,replies=never", DW_CUDA_PINNED, false},
-        {"delta:bits=5,group=row,replies=never", DW_CUDA_PINNED, true},
-        {"delta:bits=2,group=channel,scale=mse,replies=never", DW_CUDA_DEVICE, false},
-        {"direct:bits=4", DW_CUDA_DEVICE, false},
-        {"mx:element=e4m3", DW_CUDA_DEVICE, false},
-        {"mx:element=e3m2", DW_CUDA_DEVICE, true},
-        {"delta:form=mx,element=e2m1,replies=never", DW_CUDA_DEVICE, false},
-        {"delta:form=mx,element=int8,key=e5m2,prev=bf16,audit=3,replies=never", DW_CUDA_PINNED,
-         true},
-        {"delta:form=step,group=sample,replies=never", DW_CUDA_DEVICE, false},
-        {"delta:form=step,group=row,rounding=dither,step=1.2,prev=bf16,replies=never",
-         DW_CUDA_DEVICE, true},
-        {"direct:form=step,group=sample,step=4,rounding=dither", DW_CUDA_DEVICE, false},
-        {"direct:form=step,group=128,rounding=stochastic,step=0.5", DW_CUDA_DEVICE, false},
-        {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true},
-        {"delta:form=step,group=sample,entropy=rans,replies=never", DW_CUDA_DEVICE, false},
-        {"delta:bits=3,group=row,key=f16,prev=bf16,entropy=rans,replies=never", DW_CUDA_PINNED,
-         true},
-        {"direct:form=step,group=sample,step=4,rounding=dither,entropy=rans", DW_CUDA_DEVICE,
-         false},
-        {"delta:form=step,group=64,rounding=dither,step=3,entropy=rans,replies=never",
-         DW_CUDA_DEVICE, true},
-        {"mx:element=e4m3,entropy=rans", DW_CUDA_DEVICE, false},
-        {"direct:bits=4,transform=hadamard", DW_CUDA_DEVICE, false},
-        {"delta:bits=3,scale=mse,group=row,transform=hadamard,rotate=256,replies=never",
-         DW_CUDA_DEVICE, true},
-        {"delta:bits=2,group=16,prev=bf16,transform=hadamard,rotate=256,replies=never",
-         DW_CUDA_PINNED, false},
-        {"mx:element=e2m1,transform=hadamard,rotate=16", DW_CUDA_DEVICE, false},
-        {"delta:form=step,group=sample,rounding=dither,transform=hadamard,entropy=rans,replies="
-         "never",
-         DW_CUDA_DEVICE, false},
-        {"direct:bits=4,feedback=ef", DW_CUDA_DEVICE, false},
-        {"direct:bits=2,group=row,scale=mse,feedback=ef", DW_CUDA_PINNED, true},
-        {"direct:form=step,group=sample,rounding=dither,step=3,feedback=ef", DW_CUDA_DEVICE, true},
-        {"direct:bits=3,feedback=ef,entropy=rans", DW_CUDA_DEVICE, false},
-        {"mx:element=e2m1,feedback=ef", DW_CUDA_DEVICE, false},
-        {"raw:f32", DW_CUDA_DEVICE, false},
-        {"raw:bf16,feedback=ef", DW_CUDA_PINNED, false}};
     static const uint32_t shapes[][2] = {{1, 1},    {3, 100},   {17, 1000}, {65, 2048},
                                          {9, 4100}, {128, 768}, {7, 4352}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
@@ -400,14 +443,14 @@ static void check_modes(gpu *g)
             if (rotates && shapes[k][1] % 256) continue; /* blocks do not divide these tokens */
             rig r;
             rig_open(&r, g, modes[i].codec, DW_F32 + (dw_dtype)((i + k) % 3), shapes[k][0],
-                     shapes[k][1], modes[i].place, modes[i].pinned_frame);
-            check_visits(&r, 3, k % 2);
+                     shapes[k][1], modes[i].place, modes[i].pinned_frame, modes[i].lists);
+            check_visits(&r, 3, (filling_kind)((k + i) % FILLING_KINDS));
             elements += 3 * r.elements;
             rig_close(&r);
         }
         report(modes[i].place == DW_CUDA_PINNED ? "prev in pinned memory"
                : modes[i].pinned_frame          ? "frames in pinned memory"
-                                                : "six shapes",
+                                                : "seven shapes",
                modes[i].codec, (dw_dtype)0, elements);
     }
 }

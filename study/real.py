@@ -35,6 +35,7 @@ import profiles  # noqa: E402
 import report  # noqa: E402
 import results  # noqa: E402
 import texts  # noqa: E402
+import torch  # noqa: E402
 import training  # noqa: E402
 from boundaries import RAW  # noqa: E402
 
@@ -87,7 +88,7 @@ def run_once(names, options):
     codecs = codecs_of(options)
     whole, everything = texts.text(), []
     for name in names:
-        model = models.load(name, options.models, options.f32)
+        model = models.load(name, options.models, options.f32, options.device)
         shares = texts.shares(model, whole)
         rows = texts.some(shares["held"], options.rows, "--rows")
         found = once.measure(model, codecs, rows, shares["fit"])
@@ -111,6 +112,7 @@ def settings_of(model, whole, pair, seed, options):
         "stages": options.stages,
         "rate": options.rate or training.RATES[model.source.name],
         "dtype": model.dtype,
+        **({} if options.device == "cpu" else {"device": options.device}),
         "rules": RULES,
         "library": "" if pair == report.RAW_PAIR else results.library(),
     }
@@ -124,7 +126,7 @@ def run_train(names, options):
     stored = results.Results(options.out / "results.jsonl")
     whole, everything = texts.text(), []
     for name in names:
-        model = models.load(name, options.models, options.f32)
+        model = models.load(name, options.models, options.f32, options.device)
         shares = texts.shares(model, whole)
         texts.some(shares["train"], options.samples, "--samples")
         shares["held"] = texts.some(shares["held"], options.held, "--held")
@@ -155,7 +157,6 @@ def run_train(names, options):
 def run_processes(names, options):
     """Says of each pair whether one process and two have the same losses. Raises Wrong if not."""
     import processes
-    import torch
 
     if names != [processes.NAME]:
         raise Usage(f"--processes is for {processes.NAME} only")
@@ -235,6 +236,9 @@ def parsed(words):
         action="store_true",
         help="with --train: whether two processes have the same losses as one, with two stages",
     )
+    options.add_argument(
+        "--device", default="cpu", help="where models compute: cpu (default), or cuda"
+    )
     options.add_argument("--f32", action="store_true", help="compute in float32, not in bf16")
     options.add_argument("--json", type=pathlib.Path, metavar="FILE", help="all figures")
     for name, default in (("models", "models"), ("out", "real")):
@@ -267,6 +271,8 @@ def main(words=None):
         names = chosen(options)
         if options.processes and not options.train:
             raise Usage("--processes is for --train")
+        if options.device != "cpu" and (options.processes or not torch.cuda.is_available()):
+            raise Usage(f"--device {options.device}: torch sees no GPU, or --processes is given")
         run = run_once if options.once else run_processes if options.processes else run_train
         run = run_slices if options.slices else run
         found = run(names, options)

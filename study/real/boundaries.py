@@ -32,7 +32,7 @@ class Wire:
         self, x: torch.Tensor, ids: Optional[list[int]], keeps_errors: bool = False
     ) -> torch.Tensor:
         """What the decoder makes of x. Without ids, no state is read or changed."""
-        x = x.detach().contiguous()
+        device, x = x.device, x.detach().contiguous().cpu()
         if self.fitting:
             self._use(self.fitting.sends(0, x))
         frame = self.encoder.encode(x, ids, stateless=ids is None)
@@ -44,7 +44,7 @@ class Wire:
         if keeps_errors:
             size = x.float().norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
             self._errors.append(((y.float() - x.float()).norm(dim=-1) / size).flatten())
-        return y
+        return y.to(device)
 
     def _use(self, profile: Optional[deltawire.Profile]) -> None:
         if profile is not None:
@@ -140,6 +140,6 @@ def between(model: Model, places: Sequence[int], boundaries: list[Boundary]) -> 
             handle.remove()
 
 
-def autocast(f32: bool) -> contextlib.AbstractContextManager:
+def autocast(f32: bool, device: str = "cpu") -> contextlib.AbstractContextManager:
     """The computation of models: in bf16 where torch's autocast does so, unless in float32."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=not f32)
+    return torch.autocast(device, torch.bfloat16, enabled=not f32)

@@ -97,6 +97,11 @@ class Model:
     f32: bool = False
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes. Codecs run on the CPU in any case."""
+        return next(self.net.parameters()).device
+
+    @property
     def dtype(self) -> str:
         return "f32" if self.f32 else "bf16 autocast"
 
@@ -211,7 +216,9 @@ def _parsed(source: Source, path: pathlib.Path, folder: pathlib.Path) -> None:
     half.rename(folder)
 
 
-def load(name: str, models: pathlib.Path, f32: bool = False) -> Model:
+def load(
+    name: str, models: pathlib.Path, f32: bool = False, device: str = "cpu"
+) -> Model:
     """Loads a model, with weights in float32. models: the folder in which weights are kept.
 
     Errors: Unreachable, Wrong."""
@@ -229,7 +236,8 @@ def load(name: str, models: pathlib.Path, f32: bool = False) -> Model:
             raise Wrong(f"{folder} was changed after it was written: delete it, and try again")
     kind = transformers.AutoModelForCausalLM if source.is_causal else transformers.AutoModel
     net = kind.from_pretrained(folder, dtype=torch.float32)
-    model = Model(source, net.eval(), transformers.AutoTokenizer.from_pretrained(folder), f32)
+    net = net.eval().to(device)
+    model = Model(source, net, transformers.AutoTokenizer.from_pretrained(folder), f32)
     shape = (len(model.layers), net.config.hidden_size)
     if shape != (source.layers, source.channels):
         raise Wrong(f"{folder} has {shape[0]} layers and {shape[1]} channels: delete it")

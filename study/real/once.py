@@ -53,7 +53,7 @@ def _sentences(embeddings: dict[Optional[str], torch.Tensor]) -> dict:
     divergence between softmaxes of the similarities to all other rows, and whether another row is
     the nearest one."""
     found = {}
-    own = torch.eye(len(embeddings[None]), dtype=torch.bool)
+    own = torch.eye(len(embeddings[None]), dtype=torch.bool, device=embeddings[None].device)
 
     def similar(e):
         return torch.log_softmax((SCALE * e @ e.T).masked_fill(own, -torch.inf), -1)
@@ -124,8 +124,8 @@ def measure(
     gathered: dict = {codec: {} for codec in ends}
     began = time.monotonic()
     for start in range(0, len(rows), BATCH):
-        batch = rows[start : start + BATCH]
-        with autocast(model.f32):
+        batch = rows[start : start + BATCH].to(model.device)
+        with autocast(model.f32, model.device.type):
             lasts = {codec: _last(model, batch, its) for codec, its in ends.items()}
             if model.source.is_causal:
                 found = _words(model, batch, lasts)

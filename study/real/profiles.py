@@ -36,8 +36,8 @@ def recorded(
     def hook(place):
         def keep(module, inputs, output):
             x = output[0] if isinstance(output, tuple) else output
-            sent[place].append(x.detach().float())
-            x.register_hook(lambda gradient: gradients[place].append(gradient.float()))
+            sent[place].append(x.detach().float().cpu())
+            x.register_hook(lambda gradient: gradients[place].append(gradient.float().cpu()))
 
         return keep
 
@@ -45,7 +45,7 @@ def recorded(
     learns = [parameter.requires_grad for parameter in model.net.parameters()]
     model.net.requires_grad_(False)
     try:
-        for batch in rows.split(BATCH):
+        for batch in rows.to(model.device).split(BATCH):
             # Activations need a gradient, weights do not.
             first = model.net.get_input_embeddings()(batch).requires_grad_(True)
             logits = model.net(inputs_embeds=first, use_cache=False).logits[:, :-1]

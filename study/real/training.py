@@ -31,7 +31,7 @@ def _losses(
     each = max(1, LOGITS // (batch.shape[1] * model.net.config.vocab_size))
     for start in range(0, len(batch), each):
         part = slice(start, start + each)
-        with autocast(model.f32):
+        with autocast(model.f32, model.device.type):
             logits = model.net.lm_head(cut[part, :-1]).float()
         loss = torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), batch[part, 1:].flatten(), reduction="none"
@@ -51,9 +51,10 @@ def _passed(
 ) -> list[float]:
     """Sends a batch forward and, if the model learns, its gradient backward. Returns the loss of
     each row."""
+    batch = batch.to(model.device)
     with contextlib.nullcontext() if learns else torch.no_grad():
         with between(model, places, boundaries):
-            with autocast(model.f32):
+            with autocast(model.f32, model.device.type):
                 hidden = model.body(input_ids=batch, use_cache=False).last_hidden_state
             losses, gradient = _losses(model, hidden, batch, learns)
             if learns:

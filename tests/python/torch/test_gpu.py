@@ -46,6 +46,8 @@ CODECS = [
     "direct:form=step,group=sample,step=4,rounding=dither,incarnation=7",
     "delta:form=step,group=sample,key=f32,entropy=rans",
     "delta:bits=3,transform=hadamard,rotate=256",
+    "delta:form=step,error=0.06,entropy=rans",
+    "direct:form=step,step=0.25,entropy=rans",
 ]
 
 
