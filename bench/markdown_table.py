@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # markdown_table.py - tables in Markdown, as the comparisons of this folder print them.
-"""For scales.py, losses.py and quality/quality.py."""
+"""For collective.py and study/real/report.py."""
 
 
 def markdown(head, rows):

@@ -90,7 +90,6 @@ static const char **word_place(arguments *a, int key)
     case INIT: return &c->init;
     case RESUME: return &c->resume;
     case SAVE: return &c->save;
-    case RECORD: return &c->record;
     case STATE: return &c->state;
     case LOG: return &a->report.log;
     case GROUP_KEY: return &a->tls.group_key_file;

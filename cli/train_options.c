@@ -166,8 +166,6 @@ const struct argp_option dw_train_options[] = {
     {0, 0, 0, 0, "Output:", 7},
     {"save", SAVE, "DIR", 0,
      "Save a checkpoint to DIR at the end: parameters, optimizer, and what the codecs keep", 7},
-    {"record", RECORD, "DIR", 0,
-     "Write to DIR, before compression, the tensors that this rank sends", 7},
     {"save-every", SAVE_EVERY, "N", 0,
      "With --save: also save a checkpoint every N steps (the same at all ranks)", 7},
     {"eval-every", EVAL_EVERY, "N", 0,

@@ -63,7 +63,6 @@ enum dw_train_option {
     INIT,
     RESUME,
     SAVE,
-    RECORD,
     LOG,
     PRINT_EVERY,
     QUIET,

@@ -47,7 +47,7 @@ TWO_BITS = (
     "direct:bits=4,scale=signed",
 )
 # The forward direction, which carries the evaluations, too, sets the pace of a slow wire. So the
-# step backward need not be as large as it could be (study/README.md, Pairs with few bits).
+# step backward need not be as large as it could be.
 BEST = (
     "delta:form=step,step=1.8,entropy=rans",
     "direct:form=step,step=2.4,rounding=dither,entropy=rans",

@@ -9,8 +9,9 @@ as in a pipeline. Models compute in torch's autocast to bf16.
 --once sends text through each model, forward only, and compares what comes out with what comes
 out of the model without codecs. --train fine-tunes, with a codec of activations and one of their
 gradients, and compares with the training without codecs, of the same seeds: AdamW, batches of 8
-rows of 128 tokens, gradients clipped at norm 1, no dropout, ids in both directions. What is trained
-is kept in OUT/results.jsonl and not trained again.
+rows of 128 tokens, gradients clipped at norm 1, no dropout, ids in both directions. With a third
+codec, the batch is divided between two replicas, whose weight gradients a group averages with it;
+raw stands for no codec. What is trained is kept in OUT/results.jsonl and not trained again.
 
 A codec of activations that ends with +profile, such as direct:form=step,entropy=rans+profile, has a
 profile of channels, fitted to 32 other rows and their gradients before. With --train, one that ends
@@ -37,6 +38,7 @@ import results  # noqa: E402
 import texts  # noqa: E402
 import torch  # noqa: E402
 import training  # noqa: E402
+from baselines import BASELINES  # noqa: E402
 from boundaries import RAW  # noqa: E402
 
 CODECS = "raw:bf16 direct:bits=8 direct:bits=6 direct:bits=4 mx"
@@ -49,6 +51,8 @@ class Usage(Exception):
 
 
 def checked(codec):
+    if codec in BASELINES:
+        return codec
     text = profiles.plain(codec)
     if text != codec:  # whether it may have a profile; which one, is not known yet
         text += f"{',' if ':' in text else ':'}profile=1"
@@ -73,12 +77,16 @@ def pairs_of(options):
     """The pairs of codecs, raw first."""
     pairs = [report.RAW_PAIR]
     for pair in options.pairs.split():
-        both = pair.split("/")
-        if len(both) != 2:
-            raise Usage(f'"{pair}" is no pair: write FORWARD/BACKWARD, such as mx/direct:bits=4')
-        for codec in both:
-            checked(codec)
-        if both[1] != profiles.plain(both[1]):
+        codecs = pair.split("/")
+        if len(codecs) not in (2, 3):
+            raise Usage(
+                f'"{pair}" is no pair: write FORWARD/BACKWARD, such as mx/direct:bits=4, or '
+                "FORWARD/BACKWARD/WEIGHTS"
+            )
+        for codec in codecs:
+            if codec != RAW:
+                checked(codec)
+        if any(codec != profiles.plain(codec) for codec in codecs[1:]):
             raise Usage(f'"{pair}": profiles are for activations, in front of the slash')
         pairs.append(pair)
     return list(dict.fromkeys(pairs))
@@ -161,6 +169,8 @@ def run_processes(names, options):
     if names != [processes.NAME]:
         raise Usage(f"--processes is for {processes.NAME} only")
     pairs, found = pairs_of(options), []
+    if any(pair.count("/") > 1 for pair in pairs):
+        raise Usage("--processes is for pairs: two processes here have no replicas")
     torch.set_num_threads(1)
     for pair in pairs:
         model = models.load(processes.NAME, options.models, options.f32)
@@ -221,9 +231,14 @@ def parsed(words):
     )
     names = ",".join(models.SOURCES)
     options.add_argument("--model", default="smollm2", help=f"some of {names} (default: smollm2)")
-    options.add_argument("--codecs", default=CODECS, help=f"for --once (default: {CODECS})")
+    options.add_argument("--codecs",
+        default=CODECS,
+        help=f"for --once, with {' '.join(BASELINES)} of other programs (default: {CODECS})",
+    )
     options.add_argument(
-        "--pairs", default=PAIRS, help=f"FORWARD/BACKWARD ... for --train (default: {PAIRS})"
+        "--pairs",
+        default=PAIRS,
+        help=f"FORWARD/BACKWARD[/WEIGHTS] ... for --train (default: {PAIRS})",
     )
     for name, (default, meaning) in COUNTS.items():
         about = f"{meaning} (default: {default})"

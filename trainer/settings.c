@@ -67,10 +67,6 @@ static dw_status find_place(dw_settings *settings, dw_why *why)
             replicas, stages);
     settings->stage = rank % stages;
     settings->replica = rank / stages;
-    if (config->record && stages == 1)
-        return dw_say(
-            why, DW_ERR_ARGUMENT,
-            "a single stage sends nothing to record; give more stages, or leave out record");
     return DW_OK;
 }
 
@@ -233,11 +229,6 @@ static dw_status check_slices(const dw_train_config *config, dw_why *why)
                       "%u slices cannot share %u tokens; give at most one slice per token of the "
                       "context",
                       S, config->context);
-    if (S > 1 && config->record)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "record holds whole samples, but %u slices are sent on their own; leave out "
-                      "record, or give 1 slice",
-                      S);
     if ((uint64_t)S * config->micro_batches > INT32_MAX)
         return dw_say(why, DW_ERR_LIMIT,
                       "%u micro-batches of %u slices are more than 2^31 in a step; give fewer",

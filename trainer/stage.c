@@ -104,24 +104,6 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, uint32_t rank, j
     return status == DW_OK && same_replica ? open_channel(stage, neighbour, listens) : status;
 }
 
-/* Called before the rank connects, so that a rank that cannot write fails without waiting for
- * others. */
-static dw_status open_records(dw_stage *stage)
-{
-    const dw_train_config *config = &stage->settings->config;
-    uint32_t T = config->context, C = dw_boundary_channels(&stage->settings->shape),
-             rank = config->rank;
-    uint32_t own = stage->settings->stage;
-    dw_status status = DW_OK;
-    if (own + 1 < config->stages)
-        status = dw_record_create(&stage->after.record, config->record, DW_FORWARD, rank, T, C,
-                                  config->samples, &stage->why);
-    if (status == DW_OK && own > 0)
-        status = dw_record_create(&stage->before.record, config->record, DW_BACKWARD, rank, T, C,
-                                  config->samples, &stage->why);
-    return status;
-}
-
 dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
                         json_t *greeting)
 {
@@ -148,7 +130,6 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
             dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
     }
     if (status == DW_OK && config->state) status = open_storage(stage);
-    if (status == DW_OK && config->record) status = open_records(stage);
     if (status == DW_OK && config->rank > 0)
         status = meet(stage, &stage->before, config->rank - 1, greeting);
     if (status == DW_OK && config->rank + 1 < settings->ranks)
@@ -161,8 +142,6 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
 
 static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status)
 {
-    dw_record_close(neighbour->record);
-    neighbour->record = NULL;
     if (!neighbour->link) return;
     if (status < 0) dw_control_part(stage, neighbour, status);
     dw_channel_close(neighbour->channel);
@@ -228,7 +207,7 @@ static uint64_t busy_ns(dw_channel *channel, bool is_sent)
     return counters.busy_ns;
 }
 
-static dw_status encode_and_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
 {
     dw_tensor sent = view(stage, x, piece);
     dw_channel *channel = piece->is_plain ? to->plain : to->channel;
@@ -243,13 +222,6 @@ static dw_status encode_and_send(dw_stage *stage, dw_neighbour *to, const dw_pie
     stage->wait_ns += dw_now_ns() - since - (busy_ns(channel, true) - busy);
     free(keys);
     return status < 0 ? dw_control_lost(stage, to, status, dw_channel_why(channel)) : DW_OK;
-}
-
-dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const dw_piece *piece, float *x)
-{
-    dw_status status = encode_and_send(stage, to, piece, x);
-    if (status < 0 || !to->record || piece->is_plain) return status;
-    return dw_record_add(to->record, stage->step, piece->ids, piece->N, x, &stage->why);
 }
 
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *piece, float *x,
@@ -277,12 +249,6 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *pie
     }
     free(keys);
     return status;
-}
-
-dw_status dw_stage_flush(dw_stage *stage)
-{
-    dw_status status = dw_record_flush(stage->before.record, &stage->why);
-    return status < 0 ? status : dw_record_flush(stage->after.record, &stage->why);
 }
 
 /* The kernel's counters lag a few milliseconds behind those of the library, because they count a

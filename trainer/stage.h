@@ -24,7 +24,6 @@
 #include "deltawire/transport.h"
 #include "layout.h"
 #include "model.h"
-#include "record.h"
 #include "settings.h"
 #include "slices.h"
 
@@ -40,7 +39,6 @@ typedef struct dw_neighbour {
     dw_link *link;       /* NULL: there is no such neighbour */
     dw_channel *channel; /* NULL: it belongs to another replica */
     dw_channel *plain;   /* of floats, for evaluations without codecs; NULL: there are none */
-    dw_record *record;   /* of the tensors sent to it; NULL: none */
     dw_last_words words;
 } dw_neighbour;
 
@@ -59,7 +57,6 @@ typedef struct dw_stage {
     dw_replicas *replicas;      /* NULL: this rank has no peers */
     dw_tied *tied;              /* NULL: no other rank has a copy of a matrix of this one */
     dw_outer *outer;            /* NULL: there are no local steps */
-    uint32_t step;              /* the current step, from 1; the caller sets it, for the records */
     uint64_t compute_ns, wait_ns;
     dw_why why;
 } dw_stage;
@@ -112,9 +109,6 @@ dw_status dw_stage_join(dw_stage *stage, json_t *list, json_t **all);
  * spread_replica: a value of the first stage of a replica to its other stages. */
 dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value);
 dw_status dw_stage_spread_replica(dw_stage *stage, json_t *own, json_t **value);
-
-/* Writes the records to their files. */
-dw_status dw_stage_flush(dw_stage *stage);
 
 /* Waits, at most half a second for each link, until the kernel's counters agree with those of the
  * library. */

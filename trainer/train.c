@@ -222,7 +222,6 @@ static dw_status train_step(run *r)
     dw_train_step done = {.step = r->step + 1, .epoch = epoch + 1};
     uint32_t use = place % config->repeat;
     const uint32_t *ids = dw_data_order(&r->data, epoch, place / config->repeat * config->batch);
-    r->stage.step = r->step + 1;
     bool is_last = place + config->repeat >= r->settings.steps_per_epoch;
     const uint32_t *next = is_last ? NULL : ids + (use + 1 == config->repeat) * config->batch;
     dw_status status = dw_schedule_step(&r->stage, &r->data, ids, next, use == 0, &loss);
@@ -415,7 +414,6 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
         double wall_s = seconds_since(r->began_ns);
         if (status == DW_OK && r->settings.config.save)
             status = dw_joint_checkpoint_save(&r->stage, r->step);
-        if (status == DW_OK) status = dw_stage_flush(&r->stage);
         if (status == DW_OK) status = summarize(r, wall_s);
         if (status < 0 && why) *why = r->stage.why;
         dw_stage_close(&r->stage, status);

@@ -28,8 +28,6 @@ extern "C" {
  * | tls, insecure_      | as in dw_link_options, but the trainer sets the names:        |            |
  * | plaintext           | "rank/0", "rank/1", ...                                       | none       |
  * | save                | directory for checkpoints; created if missing                 | none       |
- * | record              | directory for recording the tensors that this rank sends;     | none       |
- * |                     | created if missing. trainer/record.h describes the files      |            |
  * | state               | text of dw_storage_open: prev of all samples lies in a file.  |            |
  * |                     | Rank R adds ".R" to its path                                  | in memory  |
  * | open_timeout_ms     | limit for connecting to the neighbours                        | 60000      |
@@ -90,7 +88,6 @@ typedef struct dw_train_config {
     const struct dw_transport *const *transports;
     const struct dw_transport_context *contexts;
     const char *save;
-    const char *record;
     uint32_t open_timeout_ms, peer_timeout_ms;
     uint32_t threads;
 

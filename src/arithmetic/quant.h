@@ -179,7 +179,7 @@ typedef struct dw_attempts {
 
 /* Attempt i chooses its scale so that the lowest level lies at this many 64ths of the largest
  * magnitude of the piece. For each number of bits, these four values together lost the least on
- * recorded activations and gradients (study/README.md, Scales). */
+ * recorded activations and gradients. */
 DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
 {
     const uint8_t parts[8][DW_ATTEMPTS] = {{11, 16, 20, 24}, {42, 49, 55, 62}, {48, 53, 58, 64},

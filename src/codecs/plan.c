@@ -217,7 +217,7 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
 }
 
 /* The default rules. signed costs as much as absmax and lost less on recorded activations and
- * gradients at every number of bits above one (study/README.md, Scales). For one bit, a search
+ * gradients at every number of bits above one. For one bit, a search
  * (mse) is better. Stochastic rounding needs absmax: unbiased rounding requires that every value
  * lies between two levels, and this is the only rule that guarantees it. */
 dw_scale dw_params_scale(const dw_params *params, uint32_t bits)

@@ -9,6 +9,7 @@ import deltawire
 import torch
 
 import profiles
+from baselines import BASELINES
 from deltawire.torch.pipeline.fitting import Fitting
 from models import Model
 
@@ -25,22 +26,26 @@ class Wire:
         self.encoder, self.decoder = deltawire.Encoder(config), deltawire.Decoder(config)
         self.profile = profile
         self.fitting = Fitting() if codec.endswith(profiles.FIT) and profile is None else None
-        self._bytes = self._values = 0
+        self._bits = self._values = 0.0
         self._errors: list[torch.Tensor] = []
+
+    def _arrives(self, x: torch.Tensor, ids: Optional[list[int]]) -> tuple[torch.Tensor, float]:
+        """What the decoder makes of x, and how many bits that took."""
+        if self.fitting:
+            self._use(self.fitting.sends(0, x))
+        frame = self.encoder.encode(x, ids, stateless=ids is None)
+        decoded = self.decoder.decode(frame)
+        self.encoder.take_reply(decoded.reply)
+        return torch.from_dlpack(decoded.tensor), 8 * len(frame)
 
     def send(
         self, x: torch.Tensor, ids: Optional[list[int]], keeps_errors: bool = False
     ) -> torch.Tensor:
         """What the decoder makes of x. Without ids, no state is read or changed."""
         device, x = x.device, x.detach().contiguous().cpu()
-        if self.fitting:
-            self._use(self.fitting.sends(0, x))
-        frame = self.encoder.encode(x, ids, stateless=ids is None)
-        decoded = self.decoder.decode(frame)
-        self.encoder.take_reply(decoded.reply)
-        self._bytes += len(frame)
+        y, bits = self._arrives(x, ids)
+        self._bits += bits
         self._values += x.numel()
-        y = torch.from_dlpack(decoded.tensor)
         if keeps_errors:
             size = x.float().norm(dim=-1).clamp_min(torch.finfo(torch.float32).tiny)
             self._errors.append(((y.float() - x.float()).norm(dim=-1) / size).flatten())
@@ -62,14 +67,32 @@ class Wire:
             self.fitting.came(0, gradient)
 
     def take_bits(self) -> float:
-        bits = 8 * self._bytes / self._values
-        self._bytes = self._values = 0
+        bits = self._bits / self._values
+        self._bits = self._values = 0.0
         return bits
 
     def errors(self) -> tuple[float, float]:
         """The mean and the largest |y - x| / |x| of all tokens whose errors were kept."""
         whole = torch.cat(self._errors)
         return whole.mean().item(), whole.max().item()
+
+
+class Baseline(Wire):
+    """A quantizer of another program, in place of an encoder and a decoder."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("raw")
+        self.quantizer = BASELINES[name]
+
+    def _arrives(self, x: torch.Tensor, ids: Optional[list[int]]) -> tuple[torch.Tensor, float]:
+        y, bits = self.quantizer(x.float())
+        return y.to(x.dtype), bits * x.numel()
+
+
+def _wire(codec: str, profile: Optional[deltawire.Profile] = None) -> Optional[Wire]:
+    if codec == RAW:
+        return None
+    return Baseline(codec) if codec in BASELINES else Wire(codec, profile)
 
 
 class Boundary:
@@ -85,8 +108,7 @@ class Boundary:
         keeps_errors: bool = False,
         profile: Optional[deltawire.Profile] = None,
     ) -> None:
-        self.forward = None if forward == RAW else Wire(forward, profile)
-        self.backward = None if backward == RAW else Wire(backward)
+        self.forward, self.backward = _wire(forward, profile), _wire(backward)
         self.keeps_errors = keeps_errors
         self.ids: Optional[list[int]] = None
 

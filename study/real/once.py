@@ -9,7 +9,7 @@ from typing import Optional
 import torch
 
 import profiles
-from boundaries import Boundary, autocast, between
+from boundaries import Baseline, Boundary, autocast, between
 from intervals import mean_of
 from models import Model
 
@@ -74,7 +74,8 @@ def _figures(rows: dict, raw: dict, boundaries: list[Boundary]) -> dict:
     """The figures of one codec, from those of its rows."""
     wires = [boundary.forward for boundary in boundaries]
     errors = [wire.errors() for wire in wires]
-    counters = [wire.encoder.counters() for wire in wires]
+    codecs = [wire for wire in wires if not isinstance(wire, Baseline)]
+    counters = [wire.encoder.counters() for wire in codecs]
     bits = [wire.take_bits() for wire in wires]
     its = {
         "bits": sum(bits) / len(bits),
@@ -82,7 +83,7 @@ def _figures(rows: dict, raw: dict, boundaries: list[Boundary]) -> dict:
         "error_at": [mean for mean, _ in errors],
         "largest_error_at": [largest for _, largest in errors],
         "bulk_error_at": [counter.bulk_error for counter in counters],
-        "misfit": [wire.encoder.config.misfit(wire.encoder.counters()) for wire in wires],
+        "misfit": [wire.encoder.config.misfit(wire.encoder.counters()) for wire in codecs],
         "escaped_values": [counter.escaped_values for counter in counters],
         "poisoned_groups": [counter.poisoned_groups for counter in counters],
         "kl": mean_of(rows["kl"]),

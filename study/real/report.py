@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from markdown_table import markdown  # noqa: E402
 
 RAW_PAIR = "raw/raw"
-WAYS = ("bits_forward", "bits_backward")
+WAYS = ("bits_forward", "bits_backward", "bits_weights")
 
 
 def once_table(found: dict) -> str:
@@ -104,14 +104,15 @@ def summary(runs: dict) -> list[dict]:
                     [100 * (its[seed][what] - raw[seed][what]) / base for seed in its]
                 )
             for way in WAYS:
-                sent = [statistics.fmean(one[way]) for one in its.values() if one[way]]
+                sent = [statistics.fmean(one[way]) for one in its.values() if one.get(way)]
                 row[way] = statistics.fmean(sent) if sent else None
             found.append(row)
     return found
 
 
 def training_table(title: str, rows: list[dict]) -> str:
-    head = ["forward / backward", "epoch", "bits forward", "bits backward"]
+    head = ["forward / backward / weights", "epoch"]
+    head += ["bits forward", "bits backward", "bits of weights"]
     head += ["training loss", "over raw, %", "held-out loss", "over raw, %"]
     cells = []
     for row in rows:
@@ -138,7 +139,7 @@ def training_picture(title: str, rows: list[dict], path: pathlib.Path) -> None:
     for pair in dict.fromkeys(row["pair"] for row in rows):
         its = [row for row in rows if row["pair"] == pair]
         # What no codec touches has 32 bits.
-        bits = statistics.fmean(row[way] or 32.0 for row in its for way in WAYS)
+        bits = statistics.fmean(row[way] or 32.0 for row in its for way in WAYS[:2])
         mean, half = its[-1]["held_out_loss_over_raw_percent"]
         axis.errorbar(bits, mean, yerr=half, fmt="o", capsize=3, label=pair)
     axis.set(

@@ -12,6 +12,7 @@ import torch
 import profiles
 from boundaries import Boundary, autocast, between
 from models import Model
+from replicas import REPLICAS, Replicas
 
 BATCH = 8  # rows in a step, and in a frame
 CLIP = 1.0  # gradients are scaled so that the norm of all of them is at most this
@@ -101,24 +102,32 @@ def train(
 
     The seed draws the rows and their order, so runs with the same seed differ by their codecs only.
     After each epoch say(epoch, figures, seconds since the start) is called. Returns the figures."""
-    forward, backward = settings["pair"].split("/")
+    forward, backward, *weights = settings["pair"].split("/")
     places = places_of(model, settings["stages"])
     its = profiles.of_codecs(model, [forward], places, shares["fit"])  # before the first step
     boundaries = [Boundary(forward, backward, profile=profile) for profile in its]
     drawn = torch.Generator().manual_seed(settings["seed"])
     taken = torch.randperm(len(shares["train"]), generator=drawn)[: settings["samples"]]
     rows = shares["train"][taken]
-    optimizer = torch.optim.AdamW(model.net.parameters(), lr=settings["rate"])
+    parameters = list(model.net.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=settings["rate"])
+    replicas = Replicas(weights[0]) if weights else None
+    parts = REPLICAS if replicas else 1
     torch.manual_seed(settings["seed"])
     epochs, began = [], time.monotonic()
     for epoch in range(settings["epochs"]):
         losses = []
         for ids in torch.randperm(len(rows), generator=drawn).split(BATCH):
-            for boundary in boundaries:
-                boundary.begin(ids.tolist())
             optimizer.zero_grad(set_to_none=True)
-            losses += _passed(model, rows[ids], boundaries, places, learns=True)
-            torch.nn.utils.clip_grad_norm_(model.net.parameters(), CLIP)
+            for its in ids.chunk(parts):
+                for boundary in boundaries:
+                    boundary.begin(its.tolist())
+                losses += _passed(model, rows[its], boundaries, places, learns=True)
+                if replicas:
+                    replicas.came(parameters)
+            if replicas:
+                replicas.mean(parameters)
+            torch.nn.utils.clip_grad_norm_(parameters, CLIP)
             optimizer.step()
         epochs.append(
             {
@@ -126,9 +135,12 @@ def train(
                 "held_out_loss": evaluated(model, shares["held"], forward, places, boundaries),
                 "bits_forward": _bits(boundaries, "forward"),
                 "bits_backward": _bits(boundaries, "backward"),
+                "bits_weights": [replicas.take_bits()] if replicas else None,
             }
         )
         say(epoch + 1, epochs[-1], time.monotonic() - began)
+    if replicas:
+        replicas.close()
     return epochs
 
 

@@ -455,27 +455,6 @@ class Checkpoints(Base):
             self.assert_one_sentence(self.train("--init", save, *place), 1, part, "damaged")
 
 
-class Records(Base):
-    def test_every_rank_writes_what_it_sends(self):
-        record = self.path("record")
-        result = self.train("--local", "2", "--epochs", "2", "--record", record)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        tensor = 16 + 24 * 32 * 4
-        self.assertEqual(
-            {name: os.path.getsize(os.path.join(record, name)) for name in os.listdir(record)},
-            {
-                "forward-0.record": 32 + 2 * (32 + 6) * tensor,
-                "backward-1.record": 32 + 2 * 32 * tensor,
-            },
-        )
-
-    def test_an_unwritable_record_is_an_error(self):
-        result = self.train("--local", "2", "--record", "/proc/nowhere")
-        self.assert_one_sentence(result, 1, "/proc/nowhere", "for records")
-        self.assert_one_sentence(
-            self.train("--record", self.path("record")), 2, "sends nothing to record"
-        )
-
 class Inspect(Base):
     def setUp(self):
         super().setUp()

@@ -71,37 +71,6 @@ static void the_plain_loss_is_that_of_one_stage(void **state)
     assert_true(one.held_out[0] != run.held_out[2]);
 }
 
-static size_t read_record(const char *folder, char *bytes, size_t cap)
-{
-    char path[200];
-    snprintf(path, sizeof path, "%s/forward-0.record", folder);
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t len = fread(bytes, 1, cap, file);
-    fclose(file);
-    return len;
-}
-
-static void records_have_no_plain_tensors(void **state)
-{
-    (void)state;
-    enum { ROOM = 1 << 20 };
-    static char bytes[2][ROOM];
-    size_t len[2];
-    for (int i = 0; i < 2; i++) {
-        char folder[100];
-        pipeline run = a_run();
-        snprintf(folder, sizeof folder, "%s/record-%d", pipeline_folder, i);
-        run.config.record = folder;
-        run.config.plain_eval = i;
-        run_pipeline(&run, 2, NULL);
-        assert_all(&run, DW_OK);
-        len[i] = read_record(folder, bytes[i], ROOM);
-    }
-    assert_true(len[0] == len[1] && len[0] > 24 * 32 * 4 && len[0] < ROOM);
-    assert_memory_equal(bytes[0], bytes[1], len[0]);
-}
-
 static void bytes_of_plain_evaluations_are_counted(void **state)
 {
     (void)state;
@@ -137,7 +106,6 @@ int main(void)
         cmocka_unit_test(plain_evaluation_equals_evaluation_with_floats),
         cmocka_unit_test(plain_evaluation_leaves_codec_state_unchanged),
         cmocka_unit_test(the_plain_loss_is_that_of_one_stage),
-        cmocka_unit_test(records_have_no_plain_tensors),
         cmocka_unit_test(bytes_of_plain_evaluations_are_counted),
         cmocka_unit_test(ranks_with_different_plain_eval_are_refused),
     };

@@ -107,8 +107,6 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("needs connect, the address on which rank 0", config.connect = NULL);
     REFUSED("nobody to listen for", config.listen = "tcp://:1");
     REFUSED("nobody to connect to", config.rank = 0, config.listen = "tcp://:1");
-    REFUSED("a single stage sends nothing", config.rank = 0, config.stages = 1,
-            config.connect = NULL, config.record = "x");
     REFUSED("text is missing", config.text = NULL);
     REFUSED("epochs (2) and steps (3)", config.epochs = 2, config.steps = 3);
     REFUSED("3 micro-batches do not divide a batch of 16", config.micro_batches = 3);
@@ -116,8 +114,6 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("schedule is \"2f2b\"; give gpipe or 1f1b", config.schedule = "2f2b");
     REFUSED("129 slices cannot share 128 tokens; give at most one slice per token",
             config.slices = 129);
-    REFUSED("record holds whole samples, but 2 slices are sent on their own; leave out record",
-            config.slices = 2, config.record = "x");
     REFUSED("65536 micro-batches of 65536 slices are more than 2^31", config.batch = 65536,
             config.micro_batches = 65536, config.context = 65536, config.slices = 65536);
     REFUSED("init and resume", config.init = config.resume = "x");
