@@ -12,6 +12,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 
 import deltawire.torch
+import ddp_ranks
 import pipelines
 from deltawire import DeltawireError
 
@@ -103,6 +104,24 @@ def test_the_programs_of_the_page_compress_their_gradients(ranks, section, tmp_p
     (sent, weights), (_, others) = ranks.run(2, trains, free_port(), str(tmp_path), section)
     assert sent["steps"] == 4 and 4 < sent["raw_bytes"] / sent["sent_bytes"] < 9
     assert weights == others
+
+
+def diloco(rank, world, port):
+    space = names(rank, None)
+    uri = f"tcp://127.0.0.1:{port}"
+    space["links"] = [None, uri] if rank == 0 else [uri, None]
+    space["data"] = space["data"][rank::world]
+    before = [p.detach().clone() for p in space["model"].parameters()]
+    exec(program("Few exchanges (DiLoCo)")[0], space)
+    moved = [not torch.equal(a, p) for a, p in zip(before, space["model"].parameters())]
+    return space["sent"], all(moved), ddp_ranks.bits_of(space["model"])
+
+
+def test_the_program_of_the_page_with_few_exchanges_ends_with_the_same_bits_on_all_ranks(ranks):
+    pytest.importorskip("transformers")
+    (sent, moved, ours), (_, _, theirs) = ranks.run(2, diloco, free_port())
+    assert moved and ours == theirs
+    assert 4 < sent.raw_bytes / sent.encoded_bytes < 9 and sent.slots == sent.finished
 
 
 def resumes(rank, world, port, folder):
@@ -209,17 +228,32 @@ def test_of_a_model_with_lora_only_gradients_of_adapters_are_sent(ranks, which):
     assert ranks.run(2, lora, which)[0] <= 2 * 4 * adapters + 4096
 
 
-def pipe(rank, world):
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=64, **size, **heads))
+
+
+def pipe(rank, world, cut):
     torch.manual_seed(7)
     space = names(rank, None)
-    exec(program("Pipelines")[0], space)
+    if cut != CUTS[0]:
+        space["model"] = llama()
+    exec(program("Pipelines")[0].replace(CUTS[0], cut), space)
     return space["sent"]
 
 
+CUTS = ["transformer.h.1", "model.layers.1"]  # of GPT-2 and Llama
+
+
 @pytest.mark.skipif(not pipelines.HAS_EVAL, reason="torch 2.6 traces no model of transformers 5")
-def test_the_pipeline_of_the_page_compresses_its_activations(ranks):
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_pipeline_of_the_page_compresses_its_activations(ranks, cut):
     pytest.importorskip("transformers")
-    sent = ranks.run(2, pipe)[0]["forward_sent"]
+    sent = ranks.run(2, pipe, cut)[0]["forward_sent"]
     assert sent["messages"] == 8 and sent["frame_bytes"] > 0
 
 
