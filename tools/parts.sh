@@ -37,10 +37,15 @@ compile_for() {
     compile "$2" "${files[@]}"
 }
 
-# Each takes what build_part takes first. The kernels for GPUs are compiled for one architecture;
-# ./run soak compiles them for all.
+# Each takes what build_part takes first.
 build_part_gcc() {
-    build_part "$1" gcc gcc "${options_checked[@]}" -Dgpu_archs=90 -Dbench=enabled
+    build_part "$1" gcc gcc "${options_checked[@]}" "${options_no_gpu[@]}" -Dbench=enabled
+}
+# The kernels for GPUs, by nvcc, which takes minutes, for one architecture; ./run soak compiles them
+# for all.
+build_part_kernels() {
+    build_part "$1" kernels gcc -Dwerror=true -Dtests=enabled -Dtransports=disabled \
+        -Dtrainer=disabled -Dmpi=disabled -Dpython=disabled -Dbench=enabled -Dgpu_archs=90
 }
 # Neither MPI nor what the trainer, the Python package and the benchmarks need.
 build_part_quick() {

@@ -14,7 +14,7 @@ tests_gcc='*,few,-emulated,-python,-long,-transports,-program,-openmpi'
 tests_gcc_alone='*,-emulated,-python,-few,-long'
 tests_asan='*,few,-lint,-bench,-mpich,-python,-long'
 tests_asan_alone='*,-lint,-bench,-mpich,-python,-few,-long'
-tests_long='long,slow,transports,program,-few'
+tests_long='long,slow,transports,program,-few,-nvcc'
 # What compares the bits of kernels takes most of the time under valgrind: it runs there only where
 # the part is asked for.
 suites_valgrind='pure,few,examples,-threads,-slow,-bits'
@@ -28,7 +28,7 @@ suites_aarch64='bits,fuzz,-long'
 
 # What takes too long for ./run test without a part: it runs in the part long, which continuous
 # integration asks for.
-parts_long='clang cross s390x aarch64 long'
+parts_long='clang cross s390x aarch64 kernels long'
 parts_cross='cross s390x aarch64'
 
 # wanted NAME: whether this part runs, by itself or as a piece of the part that is asked for.
@@ -117,6 +117,7 @@ suites_of_build() {
     case $1 in
     gcc) echo "$suites_gcc" ;;
     clang) echo "$everything" ;;
+    kernels) echo nvcc ;;
     asan) echo "$suites_asan" ;;
     tsan) echo "$suites_tsan" ;;
     cross-aarch64-clang) echo bits ;;
@@ -177,6 +178,7 @@ wanted_builds() {
         echo gcc
     fi
     ! wanted clang || echo clang
+    ! wanted kernels || echo kernels
     if wanted asan || wanted python; then echo asan; fi
     ! wanted tsan || echo tsan
     [ "$can_cross" ] || return 0
@@ -231,6 +233,7 @@ test_parts() {
     if wanted python && is_built asan; then
         run_tests python-asan asan python
     fi
+    if wanted kernels && is_built kernels; then run_tests kernels kernels nvcc; fi
     if wanted long && is_built gcc; then run_tests long gcc "$tests_long"; fi
     wait "$builder" || true
     builder=

@@ -2,9 +2,7 @@
 # test_ddp.py - ddp_hook: the bits of the mean, the modes of DDP, buckets, and bytes sent.
 import contextlib
 import os
-import re
 import shutil
-import subprocess
 import time
 
 import pytest
@@ -26,6 +24,7 @@ from ddp_ranks import (  # noqa: E402
     results,
     small_model,
 )
+from ranks import kernel_sent  # noqa: E402
 
 CAP = 0.02  # the size of a bucket in MiB, so that the small model has several buckets
 LINKS = "tcp://127.0.0.1"
@@ -287,14 +286,6 @@ def test_buckets_are_recognized_by_their_parameters(exchange):
         # Key frames have 8 bits per element, delta frames have 4.
         bytes_of = [b["frame_bytes"] - a["frame_bytes"] for a, b in zip(after, after[1:])]
         assert bytes_of[1] == bytes_of[2] < 0.7 * bytes_of[0]
-
-
-def kernel_sent():
-    """The bytes that the kernel has sent by TCP for this process, each counted once."""
-    listed = subprocess.run(["ss", "-tniHOp"], capture_output=True, text=True, check=True).stdout
-    own = [line for line in listed.splitlines() if f"pid={os.getpid()}," in line]
-    counted = re.findall(r"bytes_(sent|retrans):(\d+)", "\n".join(own))
-    return sum(int(n) if which == "sent" else -int(n) for which, n in counted)
 
 
 def rank_of_bytes(rank, world, codec, exchange):

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import signal
 import threading
 
@@ -18,6 +19,7 @@ import deltawire.torch as dwt  # noqa: E402
 import small_gpt  # noqa: E402
 from ddp_ranks import LONGEST, batch_of, results, small_model  # noqa: E402
 from pipelines import Pipe  # noqa: E402
+from ranks import kernel_sent  # noqa: E402
 from test_ddp_errors import step as ddp_step  # noqa: E402
 from test_ddp_links import LINKS  # noqa: E402
 from deltawire.torch.common.waits import Wait  # noqa: E402
@@ -414,3 +416,38 @@ def rank_of_interrupted_shards(rank, world, how):
 def test_an_interrupt_ends_a_backward_of_shards(how):
     pytest.importorskip("test_fsdp")
     results(2, rank_of_interrupted_shards, how)
+
+
+# --- bytes -------------------------------------------------------------------------------------
+
+
+def stage_bytes(rank, world, options):
+    pipe = Pipe(rank, world, options=options)
+    x, y = small_gpt.samples(64, 32)
+
+    def sent():
+        its = [way for stats in pipe.stats() for name, way in stats.items() if "_sent" in name]
+        return [sum(way[what] for way in its) for what in ("message_bytes", "messages")]
+
+    def steps(count):
+        for _ in range(count):
+            pipe.step(x, y, torch.arange(64))
+        dist.barrier()
+
+    steps(2)
+    told, given = sent(), kernel_sent()
+    steps(6)
+    told, given = [a - b for a, b in zip(sent(), told)], kernel_sent() - given
+    dist.barrier()  # so that nobody closes its connections before all have looked
+    return *told, given
+
+
+@needs_texts
+@pytest.mark.skipif(not shutil.which("ss"), reason="ss is not installed (iproute2)")
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:form=step,step=0.5,entropy=rans"])
+def test_bytes_that_stages_claim_are_those_of_the_kernel(ranks, codec, carrier):
+    given = {"forward": codec, "backward": codec, **CARRIERS[carrier]}
+    for told, messages, sent in ranks.run(2, stage_bytes, given):
+        # gloo adds 147 bytes to a message, and a long one is two; a step ends with one message
+        assert 0 < told <= sent <= 1.005 * told + 2 * 147 * (messages + 2 * 6), (told, sent)

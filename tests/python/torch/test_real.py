@@ -60,10 +60,16 @@ def found(out):
 
 def test_once(weights, tmp_path, sent):
     codecs = "raw:f32 delta:bits=4 direct:form=step,step=0.5,group=row,entropy=rans"
-    assert real.main(words(tmp_path, "--once", "--rows", "2", "--codecs", codecs)) == 0
+    peers = {"rowwise": 8 + 64 / 576, "nf4": 4.5, "acsgd:bits=4": 4 + 16 * 576 / ROW * 3 / 2}
+    line = words(tmp_path, "--once", "--rows", "2", "--codecs", " ".join([codecs, *peers]))
+    assert real.main(line) == 0
     its = found(tmp_path)
     assert 3 < its["loss"] < 5, "the model does not know the text as it should"
-    assert list(its["codecs"]) == codecs.split()
+    assert list(its["codecs"]) == [*codecs.split(), *peers]
+    for codec, bits in peers.items():
+        figures = its["codecs"].pop(codec)
+        assert figures["bits"] == pytest.approx(bits, rel=1e-12), codec
+        assert 1e-3 < figures["kl"][0] and 0.005 < max(figures["error_at"]) < 1, codec
     for codec, figures in its["codecs"].items():
         bits, values = sent[deltawire.Config(codec), False]
         assert values == 2 * ROW, "not every boundary was passed once"
@@ -73,6 +79,18 @@ def test_once(weights, tmp_path, sent):
     assert exact["largest_error_at"] == [0, 0, 0]
     assert lossy["kl"][0] > 1e-3 and 0.05 < max(lossy["error_at"]) < 0.5, lossy
     assert (tmp_path / "smollm2-once.png").exists() == bool(importlib.util.find_spec("matplotlib"))
+
+
+def test_two_replicas_whose_gradients_are_not_compressed_train_as_one(weights, tmp_path):
+    line = words(tmp_path, "--train", "--samples", "8", "--held", "2", "--epochs", "1", "--f32")
+    pairs = ["raw/raw/raw:f32", "raw/raw/direct:bits=2"]
+    assert real.main([*line, "--pairs", " ".join(pairs)]) == 0
+    runs = found(tmp_path)["runs"]
+    raw, exact, lossy = (runs[pair]["1"][0] for pair in ["raw/raw", *pairs])
+    assert exact["training_loss"] == pytest.approx(raw["training_loss"], rel=1e-5)
+    assert exact["held_out_loss"] == pytest.approx(raw["held_out_loss"], rel=1e-4)
+    assert abs(lossy["held_out_loss"] / raw["held_out_loss"] - 1) < 0.1
+    assert 32 < exact["bits_weights"][0] < 32.1 and 2.2 < lossy["bits_weights"][0] < 2.4
 
 
 def test_train(weights, tmp_path, monkeypatch, sent):
