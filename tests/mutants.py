@@ -120,6 +120,10 @@ MUTANTS = {
     "digests_of_headers_alone": ("collective", "collective/message.c", "if (with_body && body_len > 0)", "if (with_body && body_len == UINT64_MAX)"),
     "rounding_of_callers_lost": ("collective", "collective/progress_owner.c", "    fesetenv(&own);\n", ""),
     "fork_waits_for_nobody": ("pooled", "threads/threads.c", "bool alone = !pool || pool->n == 0 || pool->process != getpid();", "bool alone = !pool || pool->n == 0;"),
+    "index_before_its_copies": ("crash", "threads/storage_snapshots.c", "if (dw_disk_sync(all->file.fd)) {", "if (0) {"),
+    "snapshot_let_go_too_early": ("crash", "threads/storage_index.c", "error = dw_disk_sync_folder(file->index);\n            *fate", "*fate"),
+    "older_index_on_the_disk": ("crash", "threads/storage_index.c", "if (!error) error = dw_disk_sync_folder(file->index);\n        dw_disk_close(fd);", "dw_disk_close(fd);"),
+    "snapshot_after_failed_sync": ("crash", "threads/storage_snapshots.c", "all->is_unsure = true;\n        return fail_unsure(all, why);", "return fail_unsure(all, why);"),
     "mask_not_restored": ("pooled", "threads/threads.c", "pthread_sigmask(SIG_SETMASK, &before, NULL);", ""),
 }
 # fmt: on

@@ -9,7 +9,7 @@
 
 #include "base/sentence.h"
 #include "base/sized.h"
-#include "storage_records.h"
+#include "storage_snapshots.h"
 
 enum { MOST_THREADS = 64 };
 
@@ -109,8 +109,10 @@ static dw_status start_threads(dw_storage *s, uint64_t n, dw_why *why)
     return dw_say(why, DW_ERR_UNSUPPORTED, "no thread can be started: see ulimit -u");
 }
 
+/* A file with snapshots is for a later process. */
 static void free_storage(dw_storage *s, bool removes, bool is_ours)
 {
+    for (int i = 0; i < SNAPSHOTS; i++) removes &= !s->all.snapshots[i];
     dw_storage_records_free(&s->all, is_ours);
     dw_storage_file_close(&s->all.file, removes);
     free(s);
@@ -124,6 +126,7 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
     dw_storage *s = calloc(1, sizeof *s);
     if (!s) return DW_ERR_NO_MEMORY;
     pthread_mutex_init(&s->all.lock, NULL);
+    pthread_mutex_init(&s->all.saving, NULL);
     pthread_cond_init(&s->all.posted, NULL);
     pthread_cond_init(&s->all.done, NULL);
     s->all.ahead = o.ahead;
@@ -135,6 +138,7 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
                               .release = dw_storage_records_release,
                               .context = &s->all};
     status = dw_storage_file_open(&s->all.file, o.path, why);
+    if (!status) status = dw_storage_snapshots_load(&s->all, why);
     bool is_open = !status;
     if (!status) status = start_threads(s, o.threads, why);
     if (status)
@@ -178,6 +182,34 @@ dw_status dw_storage_count(dw_storage *s, dw_storage_counters *counters)
     pthread_mutex_lock(&s->all.lock);
     dw_storage_counters found = s->all.counters;
     found.file_bytes = s->all.file.end;
+    dw_storage_snapshots_count(&s->all, &found);
     pthread_mutex_unlock(&s->all.lock);
     return dw_give_told(counters, &found, sizeof found, "dw_storage_counters", NULL);
+}
+
+/* ---- Snapshots ------------------------------------------------------------------------------- */
+
+dw_status dw_storage_keep(dw_storage *s, const void *copy, uint64_t bytes,
+                          uint8_t name[DW_STORAGE_NAME_BYTES], dw_why *why)
+{
+    if (why) *why = (dw_why){.offset = -1};
+    if (!s || !copy || !bytes || !name)
+        return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL, or the copy is empty");
+    return dw_storage_snapshots_keep(&s->all, copy, bytes, name, why);
+}
+
+dw_status dw_storage_save(dw_storage *s, uint64_t keeps, uint64_t *made, dw_why *why)
+{
+    if (why) *why = (dw_why){.offset = -1};
+    if (!s) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
+    return dw_storage_snapshots_save(&s->all, keeps, made, why);
+}
+
+dw_status dw_storage_fetch(dw_storage *s, uint64_t snapshot,
+                           const uint8_t name[DW_STORAGE_NAME_BYTES], void *copy, uint64_t bytes,
+                           dw_why *why)
+{
+    if (why) *why = (dw_why){.offset = -1};
+    if (!s || !name || !copy) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
+    return dw_storage_snapshots_fetch(&s->all, snapshot, name, copy, bytes, why);
 }

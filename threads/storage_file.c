@@ -1,77 +1,161 @@
 /* SPDX-License-Identifier: Apache-2.0
- * storage_file.c - opens the file of a storage, reads and writes it, and hands out its slots. */
+ * storage_file.c - opens the file of a storage, and hands out its slots. */
+#define XXH_INLINE_ALL
 #include "storage_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <xxhash.h>
 
+#include "base/bytes.h"
+#include "base/mem.h"
 #include "base/sentence.h"
+#include "storage_disk.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, AT_ID = 32, HEAD_BYTES = 48, AT_GENERATION = 1024, NOTE_BYTES = 16 };
 
-/* The first bytes of the file. */
-static const char mark[32] = "deltawire: copies of prev, v1\n";
+/* The first bytes of the file. Those of all versions begin with the same ones. */
+static const char mark[AT_ID] = "deltawire: copies of prev, v2\n";
+enum { BEFORE_VERSION = 28 };
+
+/* Reads a number that its digest follows. */
+static uint64_t read_sealed(const uint8_t *from, uint64_t bytes)
+{
+    return XXH3_64bits(from, bytes) == dw_get64(from + bytes) ? dw_get64(from + bytes - 8) : 0;
+}
+
+static bool is_zero(const uint8_t *page)
+{
+    return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
+}
 
 /* Refuses what is not empty and was not made by this library, so that a wrong path destroys
- * nothing. */
-static dw_status check_file(const storage_file *file, dw_why *why)
+ * nothing. A page of zeros is a file whose first page had not reached the disk. */
+static dw_status check_page(storage_file *file, dw_why *why)
 {
-    struct stat found;
-    char head[sizeof mark] = {0};
-    if (fstat(file->fd, &found))
-        return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(errno));
-    if (!S_ISREG(found.st_mode))
-        return dw_say(why, DW_ERR_IO,
-                      "%.100s is not a regular file: name one that may be made there", file->path);
-    if (flock(file->fd, LOCK_EX | LOCK_NB))
-        return dw_say(why, DW_ERR_IO,
-                      errno == EWOULDBLOCK
-                          ? "%.100s is in use: give every process a file of its own%s%s"
-                          : "%.100s cannot be locked%s%s",
-                      file->path, errno == EWOULDBLOCK ? "" : ": ",
-                      errno == EWOULDBLOCK ? "" : strerror(errno));
-    if (found.st_size == 0) return DW_OK;
-    if (dw_storage_file_read(file, 0, head, sizeof head) || memcmp(head, mark, sizeof mark) != 0)
+    uint8_t page[PAGE] = {0};
+    int error = dw_disk_read(file->fd, 0, page, file->size < PAGE ? file->size : PAGE);
+    if (error)
+        return dw_say(why, DW_ERR_IO, "%.100s cannot be read: %s", file->path, strerror(error));
+    if (file->size <= PAGE && is_zero(page)) return DW_OK;
+    if (memcmp(page, mark, BEFORE_VERSION) != 0)
         return dw_say(why, DW_ERR_IO,
                       "%.100s is not a file for prev, and is left as it is: name another one",
                       file->path);
+    if (memcmp(page, mark, sizeof mark) != 0)
+        return dw_say(why, DW_ERR_VERSION,
+                      "%.100s was made by another version of deltawire, and is left as it is: name "
+                      "another file, or delete this one",
+                      file->path);
+    file->id = read_sealed(page, HEAD_BYTES - 8);
+    file->generation = read_sealed(page + AT_GENERATION, 8);
     return DW_OK;
+}
+
+static dw_status check_file(storage_file *file, dw_why *why)
+{
+    int error = dw_disk_size(file->fd, &file->size);
+    if (error == EINVAL)
+        return dw_say(why, DW_ERR_IO,
+                      "%.100s is not a regular file: name one that may be made there", file->path);
+    if (error)
+        return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(error));
+    error = dw_disk_lock(file->fd);
+    if (error == EWOULDBLOCK)
+        return dw_say(why, DW_ERR_IO, "%.100s is in use: give every process a file of its own",
+                      file->path);
+    if (error)
+        return dw_say(why, DW_ERR_IO, "%.100s cannot be locked: %s", file->path, strerror(error));
+    /* Another process may have written it before it gave the lock back. */
+    error = dw_disk_size(file->fd, &file->size);
+    if (error)
+        return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(error));
+    return check_page(file, why);
+}
+
+static bool has_index(const storage_file *file)
+{
+    int fd;
+    if (dw_disk_open(file->index, false, &fd)) return false;
+    dw_disk_close(fd);
+    return true;
 }
 
 dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why)
 {
-    *file = (storage_file){.fd = -1, .path = strdup(path)};
-    if (!file->path) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
-    file->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file->fd < 0) {
-        dw_status status =
-            dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", path, strerror(errno));
-        dw_storage_file_close(file, false);
-        return status;
+    static const char ending[] = ".index";
+    size_t length = strlen(path);
+    *file = (storage_file){
+        .fd = -1, .path = strdup(path), .index = malloc(length + sizeof ending), .end = PAGE};
+    dw_status status = DW_OK;
+    if (!file->path || !file->index) {
+        status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
+    } else {
+        memcpy(file->index, path, length);
+        memcpy(file->index + length, ending, sizeof ending);
+        int error = dw_disk_open(path, false, &file->fd);
+        if (error == ENOENT && has_index(file))
+            status = dw_say(why, DW_ERR_IO,
+                            "%.100s is not there, but its index %.100s is: put the file back, or "
+                            "delete the index to begin anew",
+                            path, file->index);
+        else if (error == ENOENT)
+            error = dw_disk_open(path, true, &file->fd);
+        if (!status && error)
+            status = dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", path, strerror(error));
     }
-    dw_status status = check_file(file, why);
-    int error = 0;
-    if (!status && (ftruncate(file->fd, 0) || ftruncate(file->fd, PAGE))) error = errno;
-    if (!status && !error) error = dw_storage_file_write(file, 0, mark, sizeof mark);
-    if (error)
-        status = dw_say(why, DW_ERR_IO, "%.100s cannot be written: %s", path, strerror(error));
+    if (!status) status = check_file(file, why);
     if (status) dw_storage_file_close(file, false);
-    file->end = PAGE;
     return status;
+}
+
+static dw_status cannot_write(const storage_file *file, int error, dw_why *why)
+{
+    if (!error) return DW_OK;
+    return dw_say(why, DW_ERR_IO, "%.100s cannot be written: %s", file->path, strerror(error));
+}
+
+/* The disk has the first page, and the name, before anything else is written, so that a file of
+ * this library can always be told from others. */
+dw_status dw_storage_file_begin(storage_file *file, dw_why *why)
+{
+    uint8_t page[PAGE] = {0};
+    file->id = dw_mem_random();
+    file->generation = 0;
+    file->end = PAGE;
+    memcpy(page, mark, sizeof mark);
+    dw_put64(page + AT_ID, file->id);
+    dw_put64(page + AT_ID + 8, XXH3_64bits(page, AT_ID + 8));
+    int error = dw_disk_resize(file->fd, 0);
+    if (!error) error = dw_disk_write(file->fd, 0, page, sizeof page);
+    if (!error) error = dw_disk_sync(file->fd);
+    if (!error) error = dw_disk_sync_folder(file->path);
+    return cannot_write(file, error, why);
+}
+
+dw_status dw_storage_file_resume(storage_file *file, dw_why *why)
+{
+    return cannot_write(file, dw_disk_resize(file->fd, file->end), why);
+}
+
+void dw_storage_file_note(storage_file *file, uint64_t generation)
+{
+    uint8_t note[NOTE_BYTES];
+    dw_put64(note, generation);
+    dw_put64(note + 8, XXH3_64bits(note, 8));
+    file->generation = generation;
+    (void)dw_disk_write(file->fd, AT_GENERATION, note, sizeof note);
 }
 
 void dw_storage_file_close(storage_file *file, bool removes)
 {
-    if (removes) (void)unlink(file->path);
-    if (file->fd >= 0) (void)close(file->fd);
+    if (removes) (void)dw_disk_remove(file->path);
+    if (file->fd >= 0) dw_disk_close(file->fd);
     for (uint64_t i = 0; i < file->n_classes; i++) free(file->classes[i].free);
     free(file->classes);
     free(file->path);
+    free(file->index);
     *file = (storage_file){.fd = -1};
 }
 
@@ -107,14 +191,9 @@ static storage_class *class_of(storage_file *file, uint64_t bytes)
     return &grown[at];
 }
 
-bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset)
+/* The next slot of a class. It has room to be free. */
+static bool add_slot(storage_file *file, storage_class *of, uint64_t *offset)
 {
-    storage_class *of = class_of(file, slot_bytes(bytes));
-    if (!of) return false;
-    if (of->n_free) {
-        *offset = of->free[--of->n_free];
-        return true;
-    }
     if (of->slots == of->cap) {
         uint64_t cap = of->cap ? 2 * of->cap : 64;
         uint64_t *grown = realloc(of->free, cap * sizeof *grown);
@@ -128,31 +207,30 @@ bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset)
     return true;
 }
 
+bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset)
+{
+    storage_class *of = class_of(file, slot_bytes(bytes));
+    if (!of) return false;
+    if (!of->n_free) return add_slot(file, of, offset);
+    *offset = of->free[--of->n_free];
+    return true;
+}
+
+bool dw_storage_file_place(storage_file *file, uint64_t bytes, uint64_t offset)
+{
+    uint64_t own = slot_bytes(bytes), at;
+    while (file->end < offset) {
+        uint64_t gap = offset - file->end;
+        storage_class *of = class_of(file, gap < own ? gap : own);
+        if (!of || !add_slot(file, of, &at)) return false;
+        of->free[of->n_free++] = at;
+    }
+    storage_class *of = class_of(file, own);
+    return of && add_slot(file, of, &at);
+}
+
 void dw_storage_file_give(storage_file *file, uint64_t offset, uint64_t bytes)
 {
     storage_class *of = &file->classes[find_class(file, slot_bytes(bytes))];
     of->free[of->n_free++] = offset;
-}
-
-int dw_storage_file_read(const storage_file *file, uint64_t offset, void *to, uint64_t bytes)
-{
-    for (uint64_t at = 0; at < bytes;) {
-        ssize_t n = pread(file->fd, (char *)to + at, bytes - at, (off_t)(offset + at));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n ? errno : EIO;
-        at += (uint64_t)n;
-    }
-    return 0;
-}
-
-int dw_storage_file_write(const storage_file *file, uint64_t offset, const void *from,
-                          uint64_t bytes)
-{
-    for (uint64_t at = 0; at < bytes;) {
-        ssize_t n = pwrite(file->fd, (const char *)from + at, bytes - at, (off_t)(offset + at));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n ? errno : EIO;
-        at += (uint64_t)n;
-    }
-    return 0;
 }

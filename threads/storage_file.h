@@ -3,8 +3,16 @@
  *
  * The file begins with a page that says what it is. Behind it lie slots, each a multiple of 4096
  * bytes long. A slot that was given back is used again for records of the same length; other free
- * slots are not joined. Errors: a sentence in *why. Threads: one at a time, but for read and
- * write. */
+ * slots are not joined. Threads: one at a time.
+ *
+ * The page, little-endian, zeros where nothing is named:
+ *
+ * | offset | bytes | field                                                               |
+ * | 0      | 32    | "deltawire: copies of prev, v2", line feed, 0                       |
+ * | 32     | 8     | id, drawn when the file was begun                                   |
+ * | 40     | 8     | XXH3 of the bytes 0 to 40                                           |
+ * | 1024   | 8     | generation of the last index that was whole (storage_index.h), or 0 |
+ * | 1032   | 8     | XXH3 of the bytes 1024 to 1032                                      | */
 #ifndef DW_STORAGE_FILE_H
 #define DW_STORAGE_FILE_H
 
@@ -21,22 +29,31 @@ typedef struct storage_class {
 
 typedef struct storage_file {
     int fd;
-    char *path;
-    uint64_t end; /* the size of the file */
+    char *path, *index; /* names of the file, and of its index */
+    uint64_t id;        /* 0: it was not begun */
+    uint64_t generation;
+    uint64_t size; /* as it was opened */
+    uint64_t end;  /* of the slots */
     storage_class *classes;
     uint64_t n_classes;
 } storage_file;
 
+/* open: an existing file is read, but not changed; other files are refused. begin: makes it a file
+ * without slots. resume: leaves the slots that were placed, and drops what lies behind them. Errors
+ * of all: a sentence in *why. */
 dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why);
+dw_status dw_storage_file_begin(storage_file *file, dw_why *why);
+dw_status dw_storage_file_resume(storage_file *file, dw_why *why);
 void dw_storage_file_close(storage_file *file, bool removes);
 
-/* take: false: no memory. give: cannot fail. */
-bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset);
-void dw_storage_file_give(storage_file *file, uint64_t offset, uint64_t bytes);
+/* Notes that an index is whole. Without it, an older index that is put in its place would not be
+ * told apart; its records would still be. So an error is of no matter. */
+void dw_storage_file_note(storage_file *file, uint64_t generation);
 
-/* Return 0, or an errno; read: EIO where the file is too short. */
-int dw_storage_file_read(const storage_file *file, uint64_t offset, void *to, uint64_t bytes);
-int dw_storage_file_write(const storage_file *file, uint64_t offset, const void *from,
-                          uint64_t bytes);
+/* take, place: false: no memory. place: the slot at an offset, in ascending order; what lies
+ * between slots becomes free ones. give: cannot fail. */
+bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset);
+bool dw_storage_file_place(storage_file *file, uint64_t bytes, uint64_t offset);
+void dw_storage_file_give(storage_file *file, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/sentence.h"
+#include "storage_disk.h"
 
 static void append(storage_list *list, storage_buffer *b)
 {
@@ -112,28 +113,97 @@ static void give_buffer(storage_records *all, storage_buffer *b)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static storage_record *record_of(storage_records *all, uint64_t record)
+storage_digest dw_storage_digest(const void *copy, uint64_t bytes)
+{
+    XXH128_hash_t digest = XXH3_128bits(copy, bytes);
+    return (storage_digest){digest.low64, digest.high64};
+}
+
+static bool is_same(storage_digest a, storage_digest b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
+static storage_record *record_of(const storage_records *all, uint64_t record)
 {
     return &all->records[record - 1];
 }
 
+static uint64_t *bucket_of(const storage_records *all, storage_digest digest)
+{
+    return &all->buckets[digest.low % all->cap];
+}
+
+uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
+                                 uint64_t snapshots, bool or_used)
+{
+    uint64_t at = all->cap ? *bucket_of(all, digest) : 0;
+    for (; at; at = record_of(all, at)->next) {
+        const storage_record *r = record_of(all, at);
+        if (r->bytes == bytes && is_same(r->digest, digest) &&
+            ((r->snapshots & snapshots) || (or_used && r->users)))
+            break;
+    }
+    return at;
+}
+
+/* Lets the record be found by its digest. */
+static void put_in_bucket(storage_records *all, uint64_t record)
+{
+    uint64_t *bucket = bucket_of(all, record_of(all, record)->digest);
+    record_of(all, record)->next = *bucket;
+    *bucket = record;
+}
+
+static void take_from_bucket(storage_records *all, uint64_t record)
+{
+    uint64_t *at = bucket_of(all, record_of(all, record)->digest);
+    while (*at && *at != record) at = &record_of(all, *at)->next;
+    if (*at) *at = record_of(all, record)->next;
+}
+
+/* Makes room for another record. */
+static bool grow(storage_records *all)
+{
+    uint64_t cap = all->cap ? 2 * all->cap : 64;
+    uint64_t *buckets = calloc(cap, sizeof *buckets);
+    storage_record *grown = buckets ? realloc(all->records, cap * sizeof *grown) : NULL;
+    if (!grown) {
+        free(buckets);
+        return false;
+    }
+    uint64_t *before = all->buckets, n = all->cap;
+    all->records = grown;
+    all->buckets = buckets;
+    all->cap = cap;
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t at = before[i], next; at; at = next) {
+            next = record_of(all, at)->next;
+            put_in_bucket(all, at);
+        }
+    free(before);
+    return true;
+}
+
+static void tally(storage_records *all, const storage_record *r, bool adds)
+{
+    uint64_t *n = r->users ? &all->counters.records : &all->counters.pinned;
+    uint64_t *sum = r->users ? &all->counters.record_bytes : &all->counters.pinned_bytes;
+    if (!r->users && !r->snapshots) return;
+    *n = adds ? *n + 1 : *n - 1;
+    *sum = adds ? *sum + r->bytes : *sum - r->bytes;
+}
+
+/* A number for a record that nobody has yet. */
 static bool take_record(storage_records *all, uint64_t bytes, uint64_t *record)
 {
-    if (!all->free_record && all->n_records == all->cap) {
-        uint64_t cap = all->cap ? 2 * all->cap : 64;
-        storage_record *grown = realloc(all->records, cap * sizeof *grown);
-        if (!grown) return false;
-        all->records = grown;
-        all->cap = cap;
-    }
     uint64_t offset;
+    if (!all->free_record && all->n_records == all->cap && !grow(all)) return false;
     if (!dw_storage_file_take(&all->file, bytes, &offset)) return false;
     *record = all->free_record ? all->free_record : ++all->n_records;
     storage_record *r = record_of(all, *record);
-    if (all->free_record) all->free_record = r->next_free;
+    if (all->free_record) all->free_record = r->next;
     *r = (storage_record){.offset = offset, .bytes = bytes};
-    all->counters.records++;
-    all->counters.record_bytes += bytes;
     return true;
 }
 
@@ -141,28 +211,56 @@ static void free_record(storage_records *all, uint64_t record)
 {
     storage_record *r = record_of(all, record);
     dw_storage_file_give(&all->file, r->offset, r->bytes);
-    *r = (storage_record){.next_free = all->free_record};
+    *r = (storage_record){.next = all->free_record};
     all->free_record = record;
+}
+
+/* Nobody has the record any more. A thread that is busy with its buffer frees it. */
+static void drop(storage_records *all, uint64_t record)
+{
+    storage_buffer *b = record_of(all, record)->buffer;
+    take_from_bucket(all, record);
+    if (b && b->state == BUSY) {
+        b->released = true;
+        return;
+    }
+    if (b) {
+        take_off(list_of(all, b), b);
+        give_buffer(all, b);
+        pthread_cond_broadcast(&all->done); /* there is room for another buffer */
+    }
+    free_record(all, record);
+}
+
+void dw_storage_records_hold(storage_records *all, uint64_t record, uint64_t users,
+                             uint64_t snapshots)
+{
+    storage_record *r = record_of(all, record);
+    tally(all, r, false);
+    r->users = users;
+    r->snapshots = snapshots;
+    tally(all, r, true);
+    if (!users && !snapshots) drop(all, record);
 }
 
 void dw_storage_records_release(void *context, uint64_t record)
 {
     storage_records *all = context;
     pthread_mutex_lock(&all->lock);
-    storage_buffer *b = record_of(all, record)->buffer;
-    all->counters.records--;
-    all->counters.record_bytes -= record_of(all, record)->bytes;
-    if (b && b->state == BUSY) {
-        b->released = true;
-    } else {
-        if (b) {
-            take_off(list_of(all, b), b);
-            give_buffer(all, b);
-            pthread_cond_broadcast(&all->done); /* there is room for another buffer */
-        }
-        free_record(all, record);
-    }
+    const storage_record *r = record_of(all, record);
+    dw_storage_records_hold(all, record, r->users - 1, r->snapshots);
     pthread_mutex_unlock(&all->lock);
+}
+
+bool dw_storage_records_place(storage_records *all, const storage_entry *entry, uint64_t snapshots)
+{
+    if (all->n_records == all->cap && !grow(all)) return false;
+    if (!dw_storage_file_place(&all->file, entry->bytes, entry->offset)) return false;
+    storage_record *r = record_of(all, ++all->n_records);
+    *r = (storage_record){.offset = entry->offset, .bytes = entry->bytes, .digest = entry->digest};
+    put_in_bucket(all, all->n_records);
+    dw_storage_records_hold(all, all->n_records, 0, snapshots);
+    return true;
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -170,9 +268,10 @@ void dw_storage_records_release(void *context, uint64_t record)
 /* Reads or writes a buffer, without the lock. */
 static int move(const storage_records *all, storage_buffer *b, const storage_record *r)
 {
-    if (b->writes) return dw_storage_file_write(&all->file, r->offset, b->data, b->bytes);
-    int error = dw_storage_file_read(&all->file, r->offset, b->data, b->bytes);
-    return error ? error : XXH3_64bits(b->data, b->bytes) == r->digest ? 0 : -1;
+    if (b->writes) return dw_disk_write(all->file.fd, r->offset, b->data, b->bytes);
+    int error = dw_disk_read(all->file.fd, r->offset, b->data, b->bytes);
+    if (error) return error;
+    return is_same(dw_storage_digest(b->data, b->bytes), r->digest) ? 0 : -1;
 }
 
 /* What becomes of a buffer that was moved: the record may be released meanwhile, or be copied from
@@ -261,13 +360,22 @@ static int wait_for_room(storage_records *all, uint64_t bytes)
     return error;
 }
 
-dw_status dw_storage_records_write(void *context, const void *copy, uint64_t bytes,
-                                   uint64_t *record, dw_why *why)
+dw_status dw_storage_records_store(storage_records *all, const void *copy, uint64_t bytes,
+                                   uint64_t users, uint64_t snapshots, uint64_t *record,
+                                   dw_why *why)
 {
-    storage_records *all = context;
+    const uint64_t any = ~(uint64_t)0;
+    storage_digest digest = dw_storage_digest(copy, bytes);
     dw_status status = DW_OK;
     storage_buffer *b = NULL;
     pthread_mutex_lock(&all->lock);
+    *record = dw_storage_records_find(all, digest, bytes, any, snapshots != 0);
+    if (*record) {
+        const storage_record *r = record_of(all, *record);
+        dw_storage_records_hold(all, *record, r->users + users, r->snapshots | snapshots);
+        pthread_mutex_unlock(&all->lock);
+        return DW_OK;
+    }
     int error = wait_for_room(all, bytes);
     if (error) {
         status = fail_to_write(all, error, why);
@@ -281,11 +389,12 @@ dw_status dw_storage_records_write(void *context, const void *copy, uint64_t byt
     pthread_mutex_unlock(&all->lock);
     if (status) return status;
     memcpy(b->data, copy, bytes);
-    uint64_t digest = XXH3_64bits(b->data, bytes);
     pthread_mutex_lock(&all->lock);
     storage_record *r = record_of(all, *record);
     r->digest = digest;
     r->buffer = b;
+    put_in_bucket(all, *record);
+    dw_storage_records_hold(all, *record, users, snapshots);
     b->record = *record;
     b->state = TO_WRITE;
     append(&all->to_write, b);
@@ -294,6 +403,27 @@ dw_status dw_storage_records_write(void *context, const void *copy, uint64_t byt
     pthread_cond_signal(&all->posted);
     pthread_mutex_unlock(&all->lock);
     return DW_OK;
+}
+
+dw_status dw_storage_records_write(void *context, const void *copy, uint64_t bytes,
+                                   uint64_t *record, dw_why *why)
+{
+    return dw_storage_records_store(context, copy, bytes, 1, 0, record, why);
+}
+
+dw_status dw_storage_records_flush(storage_records *all, uint64_t snapshots, dw_why *why)
+{
+    pthread_mutex_lock(&all->lock);
+    int error = try_again(all);
+    for (uint64_t i = 1; i <= all->n_records && !error; i++)
+        while (record_of(all, i)->snapshots & snapshots) {
+            const storage_buffer *b = record_of(all, i)->buffer;
+            if (!b || !b->writes) break;
+            if (b->state == FAILED && (error = b->error)) break;
+            wait_for_one(all);
+        }
+    pthread_mutex_unlock(&all->lock);
+    return error ? fail_to_write(all, error, why) : DW_OK;
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -360,8 +490,8 @@ static int read_now(storage_records *all, const storage_record *r, void *copy)
     all->counters.waits++;
     pthread_mutex_unlock(&all->lock);
     int64_t since = dw_now_ns();
-    int error = dw_storage_file_read(&all->file, wanted.offset, copy, wanted.bytes);
-    if (!error && XXH3_64bits(copy, wanted.bytes) != wanted.digest) error = -1;
+    int error = dw_disk_read(all->file.fd, wanted.offset, copy, wanted.bytes);
+    if (!error && !is_same(dw_storage_digest(copy, wanted.bytes), wanted.digest)) error = -1;
     pthread_mutex_lock(&all->lock);
     all->counters.wait_ns += (uint64_t)(dw_now_ns() - since);
     return error;
@@ -401,8 +531,10 @@ void dw_storage_records_free(storage_records *all, bool is_ours)
             destroy(b);
         }
     free(all->records);
+    free(all->buckets);
     if (!is_ours) return;
     pthread_cond_destroy(&all->posted);
     pthread_cond_destroy(&all->done);
     pthread_mutex_destroy(&all->lock);
+    pthread_mutex_destroy(&all->saving);
 }

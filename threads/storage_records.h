@@ -11,6 +11,8 @@
  * | READY             | ready  | whoever takes it off the list: it was read, with success or not |
  * | FAILED            | failed | the next write, which moves it to the jobs                      |
  *
+ * A record lives while encoders or decoders use it, or a snapshot has it (storage_snapshots.h).
+ *
  * Threads: any; one lock protects everything but the bytes of buffers, and is not held while these
  * are copied, read or written. */
 #ifndef DW_STORAGE_RECORDS_H
@@ -19,7 +21,7 @@
 #include <pthread.h>
 
 #include "deltawire/storage.h"
-#include "storage_file.h"
+#include "storage_index.h"
 
 typedef enum buffer_state { TO_READ, TO_WRITE, BUSY, READY, FAILED } buffer_state;
 
@@ -41,10 +43,16 @@ typedef struct storage_list {
 } storage_list;
 
 typedef struct storage_record {
-    uint64_t offset, bytes, digest;
+    uint64_t offset, bytes;
+    storage_digest digest;
     storage_buffer *buffer; /* NULL: only the file has it */
-    uint64_t next_free;     /* of a number that is not in use: the next one */
+    uint64_t users;         /* encoders and decoders that hold it */
+    uint64_t snapshots;     /* bit i: snapshot i of storage_records has it */
+    uint64_t next;          /* of the same bucket; of a number that is not in use: the next one */
 } storage_record;
+
+/* Two that are saved, and one that is being made. */
+enum { SNAPSHOTS = 3 };
 
 typedef struct storage_records {
     storage_file file;
@@ -52,6 +60,10 @@ typedef struct storage_records {
     pthread_cond_t posted, done;
     storage_record *records; /* number n is records[n - 1] */
     uint64_t n_records, cap, free_record;
+    uint64_t *buckets; /* as many as `cap`: the first record whose digest falls into each, or 0 */
+    uint64_t snapshots[SNAPSHOTS]; /* their generations; 0: it is free, or being made */
+    pthread_mutex_t saving;        /* held by who makes or reads a snapshot, before `lock` */
+    bool is_unsure;                /* a sync failed, so what the disk has is not known */
     storage_list to_read, to_write, ready, failed, spare;
     uint64_t ahead;                         /* most bytes of buffers of each kind */
     uint64_t reading, writing, spare_bytes; /* bytes of buffers that read, that write, and unused */
@@ -67,6 +79,28 @@ dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, ui
                                   dw_why *why);
 void dw_storage_records_prefetch(void *context, uint64_t record);
 void dw_storage_records_release(void *context, uint64_t record);
+
+/* Finds a record with these bytes that is in use or in one of the snapshots: bits. 0: none. */
+uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
+                                 uint64_t snapshots, bool or_used);
+
+/* Lets `users` and `snapshots` of a record become others, and frees it if both are 0. */
+void dw_storage_records_hold(storage_records *all, uint64_t record, uint64_t users,
+                             uint64_t snapshots);
+
+/* Stores a copy for users, or for snapshots. With a record of the same bytes that a snapshot has,
+ * nothing is written. */
+dw_status dw_storage_records_store(storage_records *all, const void *copy, uint64_t bytes,
+                                   uint64_t users, uint64_t snapshots, uint64_t *record,
+                                   dw_why *why);
+
+/* Takes over a record of an index. false: no memory. */
+bool dw_storage_records_place(storage_records *all, const storage_entry *entry, uint64_t snapshots);
+
+/* Waits until the file has all records of these snapshots. */
+dw_status dw_storage_records_flush(storage_records *all, uint64_t snapshots, dw_why *why);
+
+storage_digest dw_storage_digest(const void *copy, uint64_t bytes);
 
 /* What a thread does until `over` is set. Returns NULL. */
 void *dw_storage_records_serve(void *context);

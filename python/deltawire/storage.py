@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from deltawire._library import ffi, pools
 from deltawire.errors import check, new_why, refuse
@@ -13,7 +13,9 @@ from deltawire.owner import Lent
 class StorageCounters(NamedTuple):
     """Counters of a Storage: records, record_bytes and file_bytes are current values, the others
     sums since it was made. reads_ahead: of the reads, those whose copy was in memory already.
-    waits, wait_ns: calls that waited for the file, and how long in all."""
+    waits, wait_ns: calls that waited for the file, and how long in all. pinned, pinned_bytes:
+    current values of copies that only snapshots have; snapshot, snapshot_before: their numbers, or
+    0."""
 
     records: int
     record_bytes: int
@@ -27,6 +29,10 @@ class StorageCounters(NamedTuple):
     wait_ns: int
     failed_writes: int
     failed_reads: int
+    pinned: int
+    pinned_bytes: int
+    snapshot: int
+    snapshot_before: int
 
 
 class Storage(Lent):
@@ -38,7 +44,12 @@ class Storage(Lent):
     Errors: CONFIG, IO (also: another process has the file open), NO_MEMORY.
 
     `Encoder(config, state=storage)` uses it; `Encoder(config, state="file:/path")` makes one of its
-    own. close() removes the file.
+    own. close() removes the file if it has no snapshot.
+
+    Snapshots are copies that a later process reads, docs/state.md: keep() takes bytes and returns
+    their name; save() makes a snapshot of what was kept, and returns its number; it lets go of all
+    others but `keeps`. fetch() reads a copy of so many bytes. Errors: IO; MISMATCH, CORRUPT: there
+    is no such copy, or it is damaged.
     """
 
     _noun = "storage"
@@ -52,6 +63,34 @@ class Storage(Lent):
         check(pools.dw_storage_open(made, os.fsencode(text), why), why)
         self._handle = made[0]
         self._open = True
+
+    def keep(self, copy: bytes) -> bytes:
+        """Keeps bytes for the next snapshot."""
+        name, why = ffi.new("uint8_t[16]"), new_why()
+        self._call(pools.dw_storage_keep, ffi.from_buffer(copy), len(copy), name, why)
+        return bytes(name)
+
+    def save(self, keeps: int = 0) -> int:
+        """Makes a snapshot of what was kept."""
+        made, why = ffi.new("uint64_t *"), new_why()
+        self._call(pools.dw_storage_save, keeps, made, why)
+        return made[0]
+
+    def fetch(self, snapshot: int, name: bytes, size: int) -> bytes:
+        """Reads a copy of a snapshot."""
+        if len(name) != 16:
+            refuse(f"a name has 16 bytes, not {len(name)}")
+        copy, why = ffi.new("uint8_t[]", size), new_why()
+        self._call(pools.dw_storage_fetch, snapshot, ffi.from_buffer(name), copy, size, why)
+        return bytes(copy)
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """Calls a function, whose last argument is a dw_why."""
+        self._enter()
+        try:
+            check(function(self._handle, *arguments), arguments[-1])
+        finally:
+            self._busy.release()
 
     def counters(self) -> StorageCounters:
         """What was read and written since it was made."""

@@ -14,7 +14,7 @@ FILE_LINES = 620  # "about 500"
 PUBLIC_HEADER_LINES = 1850  # all public headers together, except those below
 # A header of a layer that most programs do not use has a limit of its own: readers of the others
 # need not know it, so it should not take their lines.
-OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 75, "storage.h": 65}
+OWN_HEADER_LINES = {"collective.h": 260, "profile.h": 75, "storage.h": 100}
 PUBLIC_FUNCTIONS = 105  # that all public headers declare, except those below
 # What tells of memory for state alone, and what is going to leave.
 UNCOUNTED = {"profile.h", "storage.h"}

@@ -174,6 +174,25 @@ def test_frames_are_the_same_with_state_in_a_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_snapshot_outlives_its_storage(tmp_path):
+    text = f"file:{tmp_path}/kept"
+    with Storage(text) as storage:
+        names = [storage.keep(bytes([i]) * 5000) for i in range(3)]
+        first = storage.save()
+        assert storage.keep(bytes([1]) * 5000) == names[1]
+        last = storage.save(keeps=first)
+        assert storage.counters().writes == 3
+    with Storage(text) as storage:
+        counters = storage.counters()
+        assert (counters.snapshot, counters.snapshot_before, counters.pinned) == (last, first, 3)
+        for i, name in enumerate(names):
+            assert storage.fetch(first, name, 5000) == bytes([i]) * 5000
+        with refused("MISMATCH", "does not have this copy"):
+            storage.fetch(last, names[0], 5000)
+        with refused("ARGUMENT", "16 bytes"):
+            storage.fetch(last, b"short", 5000)
+
+
 def test_an_encoder_closes_the_storage_that_it_made(tmp_path):
     with Encoder("delta:bits=4", state=f"file:{tmp_path}/prev"):
         assert list(tmp_path.iterdir())
