@@ -16,12 +16,13 @@
 #include "channel/saved.h"
 #include "file.h"
 
-enum { FORMAT = 1, HEAD_BYTES = 48, PIECE_BYTES = 16 };
+enum { FORMAT = 1, FORMAT_WITH_SNAPSHOT = 2, HEAD_BYTES = 48, PIECE_BYTES = 16, NUMBER_BYTES = 8 };
+enum { IS_WHOLE, IS_IN_SNAPSHOT };  /* kinds of pieces */
 enum { FORWARD = 1, BACKWARD = 2 }; /* bits of dw_checkpoint_codecs.apart */
 
 /* | offset | bytes | field                                              |
  * | 0      | 8     | "DW-CODE", 0                                       |
- * | 8      | 4     | 1: the format of this file                         |
+ * | 8      | 4     | 1, or 2: the format of this file                   |
  * | 12     | 4     | rank                                               |
  * | 16     | 8     | step                                               |
  * | 24     | 8     | bytes behind this header                           |
@@ -67,6 +68,9 @@ typedef struct writer {
     dw_file file;
     dw_codec_end end;
     uint64_t root;
+    dw_storage *storage; /* NULL: there is none */
+    bool keeps;          /* something in it */
+    dw_why why;          /* what it said */
 } writer;
 
 /* What this piece adds to the root of its end. Residuals have no copy at the other end. */
@@ -85,12 +89,21 @@ static uint64_t root_of(const uint8_t *saved, size_t len)
 static dw_status write_piece(void *context, dw_key key, const void *saved, size_t len)
 {
     writer *w = context;
-    uint8_t head[PIECE_BYTES] = {0};
+    uint8_t head[PIECE_BYTES] = {0}, name[DW_STORAGE_NAME_BYTES];
+    bool keeps = w->storage && len > SAVED_BYTES + sizeof name;
     (void)key;
+    if (keeps) {
+        const uint8_t *values = (const uint8_t *)saved + SAVED_BYTES;
+        dw_status status = dw_storage_keep(w->storage, values, len - SAVED_BYTES, name, &w->why);
+        if (status < 0) return status;
+        w->keeps = true;
+    }
     dw_put32(head, w->end);
+    dw_put32(head + 4, keeps ? IS_IN_SNAPSHOT : IS_WHOLE);
     dw_put64(head + 8, len);
     dw_file_append(&w->file, head, sizeof head);
-    dw_file_append(&w->file, saved, len);
+    dw_file_append(&w->file, saved, keeps ? SAVED_BYTES : len);
+    if (keeps) dw_file_append(&w->file, name, sizeof name);
     w->root += root_of(saved, len);
     return w->file.error ? DW_ERR_IO : DW_OK; /* a full disk: dw_file_finish says it */
 }
@@ -103,6 +116,8 @@ static dw_status write_ends(dw_stage *stage, writer *w, uint64_t roots[DW_CODEC_
         dw_status status =
             channel ? dw_channel_export(channel, is_sent(w->end), write_piece, w) : DW_OK;
         roots[w->end] = w->root;
+        if (status < 0 && *w->why.text)
+            return dw_say(&stage->why, status, "state: %s", w->why.text);
         if (status < 0 && !w->file.error)
             return dw_say(&stage->why, status, "cannot save what the codecs keep: %.200s",
                           dw_channel_why(channel));
@@ -111,14 +126,26 @@ static dw_status write_ends(dw_stage *stage, writer *w, uint64_t roots[DW_CODEC_
     return DW_OK;
 }
 
-static void make_head(uint8_t head[HEAD_BYTES], const dw_file *file,
-                      const dw_checkpoint_place *place, uint64_t digest)
+/* Makes the snapshot, and names it. The one that the last checkpoint names stays. */
+static dw_status write_snapshot(dw_stage *stage, writer *w)
+{
+    uint8_t number[NUMBER_BYTES];
+    if (!w->keeps || w->file.error) return DW_OK;
+    dw_status status = dw_storage_save(w->storage, stage->snapshot, &stage->next_snapshot, &w->why);
+    if (status < 0) return dw_say(&stage->why, status, "state: %s", w->why.text);
+    dw_put64(number, stage->next_snapshot);
+    dw_file_append(&w->file, number, sizeof number);
+    return DW_OK;
+}
+
+static void make_head(uint8_t head[HEAD_BYTES], const writer *w, const dw_checkpoint_place *place,
+                      uint64_t digest)
 {
     memcpy(head, magic, sizeof magic);
-    dw_put32(head + 8, FORMAT);
+    dw_put32(head + 8, w->keeps ? FORMAT_WITH_SNAPSHOT : FORMAT);
     dw_put32(head + 12, place->writer);
     dw_put64(head + 16, place->step);
-    dw_put64(head + 24, file->len);
+    dw_put64(head + 24, w->file.len);
     dw_put64(head + 32, digest);
     dw_put64(head + 40, XXH3_64bits(head, 40));
 }
@@ -128,20 +155,23 @@ dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *plac
 {
     char path[4200], temporary[4200];
     uint8_t head[HEAD_BYTES];
-    writer w = {.root = 0};
+    writer w = {.storage = stage->storage};
     *digest = 0;
+    stage->next_snapshot = 0;
     memset(roots, 0, DW_CODEC_ENDS * sizeof *roots);
     if (!stage->before.channel && !stage->after.channel) return DW_OK;
     snprintf(temporary, sizeof temporary, "%s/codecs-%u.tmp", place->directory, place->writer);
     dw_status status = dw_file_begin(&w.file, temporary, sizeof head, &stage->why);
     if (status < 0) return status;
     status = write_ends(stage, &w, roots);
+    if (status == DW_OK) status = write_snapshot(stage, &w);
+    if (w.keeps && !stage->next_snapshot) (void)dw_storage_save(w.storage, 0, NULL, NULL);
     if (status < 0 || !w.file.len) {
         dw_file_drop(&w.file);
         return status;
     }
     *digest = dw_file_digest(&w.file);
-    make_head(head, &w.file, place, *digest);
+    make_head(head, &w, place, *digest);
     make_path(path, place->directory, place->writer, *digest);
     return dw_file_finish(&w.file, place->directory, path, head, sizeof head, &stage->why);
 }
@@ -273,7 +303,9 @@ static bool is_usable(const dw_stage *stage, const dw_checkpoint *start, dw_code
 typedef struct reader {
     const char *path;
     FILE *file;
-    uint64_t left, digest; /* of the bytes behind the header */
+    uint64_t left;     /* bytes of pieces */
+    uint64_t snapshot; /* 0: all states are in the file */
+    dw_storage *storage;
     uint8_t *room;
     size_t cap;
     dw_why *why;
@@ -297,6 +329,18 @@ static dw_status make_room(reader *r, uint64_t len)
     return DW_OK;
 }
 
+/* Reads the number of the snapshot, with which the file ends. */
+static dw_status read_number(reader *r)
+{
+    uint8_t number[NUMBER_BYTES];
+    if (r->left < sizeof number || fseek(r->file, -(long)sizeof number, SEEK_END) ||
+        fread(number, sizeof number, 1, r->file) != 1)
+        return damaged(r, "it names no snapshot");
+    r->left -= sizeof number;
+    r->snapshot = dw_get64(number);
+    return DW_OK;
+}
+
 /* Reads the header, and all bytes once to compare their digest, before any codec gets one. */
 static dw_status verify(reader *r, uint32_t rank, uint64_t digest)
 {
@@ -304,7 +348,8 @@ static dw_status verify(reader *r, uint32_t rank, uint64_t digest)
     uint8_t head[HEAD_BYTES];
     XXH3_state_t sum;
     if (fread(head, sizeof head, 1, r->file) != 1 || memcmp(head, magic, sizeof magic) ||
-        dw_get64(head + 40) != XXH3_64bits(head, 40) || dw_get32(head + 8) != FORMAT)
+        dw_get64(head + 40) != XXH3_64bits(head, 40) || dw_get32(head + 8) < FORMAT ||
+        dw_get32(head + 8) > FORMAT_WITH_SNAPSHOT)
         return damaged(r, "its header is not whole");
     if (dw_get32(head + 12) != rank || dw_get64(head + 32) != digest) {
         char what[100];
@@ -318,13 +363,39 @@ static dw_status verify(reader *r, uint32_t rank, uint64_t digest)
     uint64_t len = 0;
     for (size_t got; (got = fread(r->room, 1, AT_A_TIME, r->file)) > 0; len += got)
         XXH3_64bits_update(&sum, r->room, got);
-    if (ferror(r->file) || fseek(r->file, HEAD_BYTES, SEEK_SET))
+    if (ferror(r->file))
         return dw_say(r->why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", r->path,
                       strerror(errno));
     if (len != dw_get64(head + 24) || XXH3_64bits_digest(&sum) != digest)
         return damaged(r, "its digest does not match");
     r->left = len;
-    return DW_OK;
+    return dw_get32(head + 8) == FORMAT_WITH_SNAPSHOT ? read_number(r) : DW_OK;
+}
+
+/* Opens and verifies the file. */
+static dw_status open_file(reader *r, uint32_t rank, uint64_t digest)
+{
+    r->file = fopen(r->path, "rb");
+    if (!r->file)
+        return dw_say(r->why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", r->path,
+                      strerror(errno));
+    dw_status status = verify(r, rank, digest);
+    if (status == DW_OK && fseek(r->file, HEAD_BYTES, SEEK_SET))
+        status = damaged(r, "its header is not whole");
+    return status;
+}
+
+/* Reads the values of a piece from the snapshot. */
+static dw_status fetch(reader *r, const uint8_t *name, size_t len)
+{
+    dw_why why;
+    dw_status status = dw_storage_fetch(r->storage, r->snapshot, name, r->room + SAVED_BYTES,
+                                        len - SAVED_BYTES, &why);
+    if (status == DW_OK) return DW_OK;
+    return dw_say(r->why, status,
+                  "state: %.150s; restore the file, or delete all ranks' codecs-*.state to go on "
+                  "without",
+                  why.text);
 }
 
 /* Reads one piece. */
@@ -334,16 +405,22 @@ static dw_status next_piece(reader *r, dw_codec_end *end, size_t *len)
     if (r->left < sizeof head || fread(head, sizeof head, 1, r->file) != 1)
         return damaged(r, "it ends within a piece");
     uint64_t bytes = dw_get64(head + 8);
+    uint8_t name[DW_STORAGE_NAME_BYTES];
+    bool is_apart = r->snapshot && dw_get32(head + 4) == IS_IN_SNAPSHOT;
+    uint64_t here = is_apart ? SAVED_BYTES + sizeof name : bytes;
     r->left -= sizeof head;
-    if (bytes > r->left || dw_get32(head) >= DW_CODEC_ENDS)
+    if (here > r->left || dw_get32(head) >= DW_CODEC_ENDS || (is_apart && bytes <= SAVED_BYTES))
         return damaged(r, "a piece has no place");
-    dw_status status = make_room(r, bytes);
-    if (status == DW_OK && fread(r->room, 1, (size_t)bytes, r->file) != bytes)
-        status = damaged(r, "it ends within a piece");
-    r->left -= bytes;
     *end = (dw_codec_end)dw_get32(head);
     *len = (size_t)bytes;
-    return status;
+    dw_status status = make_room(r, bytes);
+    if (status < 0) return status;
+    r->left -= here;
+    bytes = is_apart ? SAVED_BYTES : bytes;
+    if (fread(r->room, 1, (size_t)bytes, r->file) != bytes ||
+        (is_apart && fread(name, sizeof name, 1, r->file) != 1))
+        return damaged(r, "it ends within a piece");
+    return is_apart ? fetch(r, name, *len) : DW_OK;
 }
 
 static dw_status import_all(dw_stage *stage, const dw_checkpoint *start, reader *r, uint32_t usable)
@@ -365,37 +442,61 @@ static dw_status import_all(dw_stage *stage, const dw_checkpoint *start, reader 
     return DW_OK;
 }
 
-/* Whether the files are there, which all ranks learn of all: DW_OK with *there false if those of
- * all ranks are missing. */
-static dw_status find_files(dw_stage *stage, const dw_checkpoint *start, const char *path,
-                            bool *there)
+/* Why the states that this rank saved cannot be had; empty: they can, or it saved none. */
+static void find_out(dw_stage *stage, const reader *r, char why[300])
+{
+    dw_storage_counters now = {.struct_size = sizeof now};
+    uint32_t rank = stage->settings->config.rank;
+    if (!r->snapshot) return;
+    if (!stage->storage) {
+        snprintf(why, 300, "rank %u saved them in the file of --state, and this run has none",
+                 rank);
+        return;
+    }
+    (void)dw_storage_count(stage->storage, &now);
+    if (now.snapshot == r->snapshot || now.snapshot_before == r->snapshot)
+        stage->snapshot = r->snapshot;
+    else
+        snprintf(why, 300, "the file %.200s of rank %u does not have the snapshot that it saved",
+                 stage->settings->config.state, rank);
+}
+
+/* What all ranks learn of all: whether their files are there, and their snapshots. DW_OK with
+ * *there false: nobody uses states. */
+static dw_status agree_on_files(dw_stage *stage, const dw_checkpoint *start, const reader *r,
+                                bool *there)
 {
     const dw_checkpoint_codecs *codecs = &start->codecs;
-    bool needs = codecs->digests[stage->settings->config.rank] != 0,
-         misses = needs && access(path, F_OK) != 0;
-    int error = errno;
+    bool misses = codecs->digests[stage->settings->config.rank] && !r->file;
+    char why[300] = "";
     json_t *all, *value;
-    dw_status status = dw_stage_gather(stage, json_boolean(misses), &all);
+    find_out(stage, r, why);
+    dw_status status = dw_stage_gather(stage, misses ? json_true() : json_string(why), &all);
     if (status < 0) return status;
     uint32_t missing = 0, needed = 0;
+    const char *because = "";
     for (uint32_t rank = 0; rank < stage->settings->ranks; rank++) {
-        missing += json_is_true(json_array_get(all, rank));
+        const json_t *told = json_array_get(all, rank);
+        missing += json_is_true(told);
         needed += codecs->digests[rank] != 0;
+        if (!*because && json_is_string(told)) because = json_string_value(told);
     }
-    json_decref(all);
+    if (missing && missing == needed) because = "the codecs-*.state are not there";
     bool is_rank_0 = stage->settings->config.rank == 0;
-    status = dw_stage_spread(stage, is_rank_0 ? json_boolean(missing == needed) : NULL, &value);
+    status = dw_stage_spread(stage, is_rank_0 ? json_string(because) : NULL, &value);
+    json_decref(all);
     if (status < 0) return status;
-    *there = !json_is_true(value);
-    json_decref(value);
+    because = json_string_value(value);
+    *there = because && !*because;
     if (!*there)
-        tell_unused(stage, start, "codecs of boundaries", "the codecs-*.state are not there");
+        tell_unused(stage, start, "codecs of boundaries", because ? because : "");
     else if (misses)
-        return dw_say(&stage->why, DW_ERR_IO,
-                      "cannot read the checkpoint file %s: %s; copy it from where rank %u saved "
-                      "it, or delete all ranks' codecs-*.state to go on without",
-                      path, strerror(error), stage->settings->config.rank);
-    return DW_OK;
+        status = dw_say(&stage->why, DW_ERR_IO,
+                        "cannot read the checkpoint file %s: %s; copy it from where rank %u saved "
+                        "it, or delete all ranks' codecs-*.state to go on without",
+                        r->path, strerror(ENOENT), stage->settings->config.rank);
+    json_decref(value);
+    return status;
 }
 
 dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
@@ -404,22 +505,20 @@ dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
     const dw_checkpoint_codecs *codecs = &start->codecs;
     if (!codecs->stages) return DW_OK;
     uint32_t usable = 0;
-    bool there;
+    bool there = false;
     char path[4200];
     dw_status status = find_usable(stage, start, &usable);
     if (status < 0 || !usable) return status;
     make_path(path, start->directory, rank, codecs->digests[rank]);
-    status = find_files(stage, start, path, &there);
-    if (status < 0 || !there) return status;
-    tell_apart(stage, start, usable);
-    if (!codecs->digests[rank]) return DW_OK;
-    reader r = {.path = path, .file = fopen(path, "rb"), .why = &stage->why};
-    if (!r.file)
-        return dw_say(&stage->why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
-                      strerror(errno));
-    status = verify(&r, rank, codecs->digests[rank]);
-    if (status == DW_OK) status = import_all(stage, start, &r, usable);
-    fclose(r.file);
+    reader r = {.path = path, .storage = stage->storage, .why = &stage->why};
+    if (codecs->digests[rank] && access(path, F_OK) == 0)
+        status = open_file(&r, rank, codecs->digests[rank]);
+    if (status == DW_OK) status = agree_on_files(stage, start, &r, &there);
+    if (status == DW_OK && there) {
+        tell_apart(stage, start, usable);
+        status = import_all(stage, start, &r, usable);
+    }
+    if (r.file) fclose(r.file);
     free(r.room);
     return status;
 }

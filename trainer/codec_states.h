@@ -4,8 +4,12 @@
  *
  * The file codecs-R-<digest>.state of rank R is little-endian: a header of 48 bytes
  * (codec_states.c), then one piece after the other, each a head of 16 bytes (which of the four ends
- * 4, zero 4, bytes 8) and the saved state of a key (docs/format.md, 7). It is written and read
- * piece by piece, so neither takes memory for more than one.
+ * 4, kind 4, bytes of the state 8) and the saved state of a key (docs/format.md, 7). It is written
+ * and read piece by piece, so neither takes memory for more than one. Kind 0: the whole state
+ * follows. Kind 1: its header does, and the name of its values in the rank's file for prev
+ * (deltawire/storage.h), which has them in a snapshot. A file with pieces of kind 1 has format 2,
+ * and ends with the number of the snapshot, 8 bytes. The storage keeps that of the last checkpoint
+ * beside the new one until all manifests name the new one.
  *
  * Both ends of a boundary must go on from states of the same step. When the files are written, each
  * rank computes a root of each end: the sum, over all keys that it holds prev of, of a digest of
@@ -42,7 +46,8 @@ dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests, con
 
 /* Gives the codecs of this rank what the checkpoint has of them. To be called by all ranks, before
  * the first step. What fits no more is left out at both ends of a boundary, and rank 0 says so
- * (on_misfit). If the files of all ranks are missing, all is left out. */
+ * (on_misfit). If the files of all ranks are missing, or the snapshot of any rank, all is left out.
+ */
 dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start);
 
 #endif

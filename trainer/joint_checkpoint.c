@@ -260,6 +260,7 @@ dw_status dw_joint_checkpoint_save(dw_stage *stage, uint32_t step)
     bool is_known = status < 0;
     if (status == DW_OK) status = agree_on_manifest(stage, &place, digests);
     is_known = is_known || status == DW_OK;
+    if (status == DW_OK) stage->snapshot = stage->next_snapshot;
     for (uint32_t i = 0; i < stage->n_parts && is_known; i++)
         dw_checkpoint_tidy(config->save, dw_model_part(stage->model, i));
     if (is_known) dw_checkpoint_tidy_state(config->save, config->rank, stage->settings->ranks);

@@ -53,6 +53,8 @@ typedef struct dw_stage {
     dw_model *model;
     dw_threads *threads;        /* NULL: the codecs use one thread */
     dw_storage *storage;        /* NULL: prev lies in memory */
+    uint64_t snapshot;          /* of the storage, which the last checkpoint names; 0: none */
+    uint64_t next_snapshot;     /* of the checkpoint that is being written */
     dw_neighbour before, after; /* ranks with the next lower and the next higher number */
     dw_replicas *replicas;      /* NULL: this rank has no peers */
     dw_tied *tied;              /* NULL: no other rank has a copy of a matrix of this one */

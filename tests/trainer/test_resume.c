@@ -205,11 +205,13 @@ static void a_run_that_is_killed_at_any_time_goes_on(void **state)
     run_pipeline(&whole, 2, NULL);
     assert_all(&whole, DW_OK);
     uint32_t resumed_from[STEPS + 1] = {0}, different = 0;
-    for (uint32_t i = 0; i < 12; i++) {
-        pipeline run = whole, resumed = whole;
-        char folder[TEST_FOLDER_BYTES + 16];
+    for (uint32_t i = 0; i < 16; i++) {
+        char folder[TEST_FOLDER_BYTES + 16], file[TEST_FOLDER_BYTES + 40];
         int status;
         snprintf(folder, sizeof folder, "%s/any-%u", pipeline_folder, i);
+        snprintf(file, sizeof file, "file:%s/prev-%u,cache=4KiB", pipeline_folder, i);
+        whole.config.state = i & 1 ? file : NULL;
+        pipeline run = whole, resumed = whole;
         run.config.save = folder;
         run.config.save_every = 1;
         pid_t child = fork();
@@ -221,7 +223,7 @@ static void a_run_that_is_killed_at_any_time_goes_on(void **state)
         char manifest[TEST_FOLDER_BYTES + 40];
         snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
         for (int tries = 0; tries < 20000 && access(manifest, F_OK); tries++) usleep(1000);
-        usleep(i * 2500);
+        usleep(i * (whole.config.state ? 5000 : 1500));
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &status, 0), child);
         dw_checkpoint found;
@@ -448,6 +450,92 @@ static void steps_are_not_mixed(void **state)
     assert_refused(&later, late, "rank 1 saved this after step 5, for another checkpoint");
 }
 
+/* ---- Prev in a file -------------------------------------------------------------------------- */
+
+/* What the codecs have in a checkpoint: bytes of the files of all ranks. */
+static uint64_t bytes_of_states(void)
+{
+    uint64_t sum = 0;
+    DIR *entries = opendir(pipeline_folder);
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        char path[400];
+        struct stat found;
+        snprintf(path, sizeof path, "%s/%.300s", pipeline_folder, entry->d_name);
+        if (!strncmp(entry->d_name, "codecs-", 7) && stat(path, &found) == 0)
+            sum += (uint64_t)found.st_size;
+    }
+    closedir(entries);
+    return sum;
+}
+
+static pipeline begin_with_file(const char *file)
+{
+    pipeline run = begin("delta:bits=3", "direct:bits=3,feedback=ef");
+    run.config.state = file;
+    return run;
+}
+
+static void a_checkpoint_names_copies_in_the_file(void **state)
+{
+    (void)state;
+    char file[TEST_FOLDER_BYTES + 40], index[TEST_FOLDER_BYTES + 40];
+    uint64_t bytes[2];
+    snprintf(file, sizeof file, "file:%s/prev,cache=16KiB", pipeline_folder);
+    snprintf(index, sizeof index, "%s/prev.1.index", pipeline_folder);
+    pipeline whole = begin_with_file(NULL), run;
+    run_pipeline(&whole, 2, NULL);
+    for (int i = 0; i < 2; i++) {
+        run = begin_with_file(i ? file : NULL);
+        save_one(&run, 2);
+        bytes[i] = bytes_of_states();
+    }
+    print_message("states of codecs: %llu bytes, with --state %llu\n", (unsigned long long)bytes[0],
+                  (unsigned long long)bytes[1]);
+    assert_true(bytes[1] > 0 && bytes[1] < bytes[0] / 10);
+    flip(index, 60);
+    pipeline refused = run;
+    refused.config.open_timeout_ms = 1000; /* rank 0 waits for rank 1 */
+    run_pipeline(&refused, 2, NULL);
+    assert_non_null(strstr(refused.ranks[1].why.text, "prev.1.index is damaged or cut short"));
+    flip(index, 60);
+    run.config.save = pipeline_folder; /* and save again, over what is gone on from */
+    run.config.save_every = 1;
+    run_counted(&run, 2);
+    assert_goes_on(&whole, &run);
+    assert_int_equal(key_entries + run.unused, 0);
+}
+
+/* The file of one rank is gone, or has snapshots of another run. Both ends of a boundary then begin
+ * anew. */
+static void a_file_that_is_gone_is_named(void **state)
+{
+    (void)state;
+    char file[TEST_FOLDER_BYTES + 40], path[TEST_FOLDER_BYTES + 40];
+    snprintf(file, sizeof file, "file:%s/prev", pipeline_folder);
+    pipeline run = begin_with_file(file), other;
+    save_one(&run, 2);
+    run.config.state = NULL;
+    assert_begins_anew(&run, 2, "rank 0 saved them in the file of --state, and this run has none");
+    run.config.state = file;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/prev.1%s", pipeline_folder, i ? ".index" : "");
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_begins_anew(&run, 2, "prev of rank 1 does not have the snapshot that it saved");
+    other = run;
+    other.config.save = pipeline_folder;
+    run_pipeline(&other, 2, NULL);
+    assert_all(&other, DW_OK);
+    other = begin_with_file(file);
+    char saved[TEST_FOLDER_BYTES + 40];
+    snprintf(saved, sizeof saved, "%s/other", pipeline_folder);
+    other.config.save = saved;
+    run_pipeline(&other, 2, NULL);
+    assert_all(&other, DW_OK);
+    run.config.epochs++;
+    assert_begins_anew(&run, 2, "prev of rank 0 does not have the snapshot that it saved");
+}
+
 /* A limit on the size of files has the same effect as a full disk. */
 static void a_full_disk_keeps_the_old_checkpoint(void **state)
 {
@@ -493,6 +581,8 @@ int main(void)
         TEST(what_fits_no_more_is_left_out_and_named),
         TEST(damaged_and_missing_files_are_named),
         TEST(steps_are_not_mixed),
+        TEST(a_checkpoint_names_copies_in_the_file),
+        TEST(a_file_that_is_gone_is_named),
         TEST(a_full_disk_keeps_the_old_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
