@@ -30,7 +30,8 @@ DW_API dw_status dw_channel_import(dw_channel *channel, int is_sent, const void 
  *
  * Errors: ARGUMENT (a key is in a frame in flight), TIMEOUT, CORRUPT, PROTOCOL, NO_MEMORY,
  * UNSUPPORTED (the link may lose messages), those of the link. This end has dropped nothing then.
- * The peer may have, which costs refused frames, as without a comparison. */
+ * The peer may have, which costs refused frames, as without a comparison. The channel can be used,
+ * but not for another comparison, because the peer's messages of this one may still come. */
 DW_API dw_status dw_channel_compare(dw_channel *channel, int timeout_ms);
 
 #endif
