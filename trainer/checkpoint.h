@@ -44,9 +44,6 @@ typedef struct dw_checkpoint_codecs {
     char *layout;              /* what keys mean (codec_states.c) */
     char *forward, *backward;  /* canonical texts of the settings */
     uint64_t *digests;         /* (stages * replicas): of the bytes; 0: this rank keeps nothing */
-    /* (stages * replicas): bit 0: the two ends of the boundary behind this rank kept different
-     * states of activations; bit 1: of gradients. */
-    uint32_t *apart;
 } dw_checkpoint_codecs;
 
 typedef struct dw_checkpoint {

@@ -14,11 +14,13 @@
 #include "base/bytes.h"
 #include "base/sentence.h"
 #include "channel/saved.h"
+#include "control.h"
 #include "file.h"
 
 enum { FORMAT = 1, FORMAT_WITH_SNAPSHOT = 2, HEAD_BYTES = 48, PIECE_BYTES = 16, NUMBER_BYTES = 8 };
+enum { SAVED_BYTES = 96 };          /* of a saved state, before its values; docs/format.md, 7 */
 enum { IS_WHOLE, IS_IN_SNAPSHOT };  /* kinds of pieces */
-enum { FORWARD = 1, BACKWARD = 2 }; /* bits of dw_checkpoint_codecs.apart */
+enum { FORWARD = 1, BACKWARD = 2 }; /* bits: of what may be used */
 
 /* | offset | bytes | field                                              |
  * | 0      | 8     | "DW-CODE", 0                                       |
@@ -29,18 +31,6 @@ enum { FORWARD = 1, BACKWARD = 2 }; /* bits of dw_checkpoint_codecs.apart */
  * | 32     | 8     | XXH3 of these bytes                                |
  * | 40     | 8     | XXH3 of bytes 0 to 40                              | */
 static const char magic[8] = "DW-CODE";
-
-/* Where a saved state of a key says its side, its key, and its version and chain; docs/format.md,
- * 7. */
-enum {
-    AT_SIDE = 6,
-    AT_KEY = 8,
-    KEY_BYTES = 12,
-    AT_VERSION = 56,
-    VERSION_BYTES = 16,
-    AT_PREV_DIGEST = 80,
-    SAVED_BYTES = 96
-};
 
 static dw_channel *channel_of(const dw_stage *stage, dw_codec_end end)
 {
@@ -67,24 +57,10 @@ static void make_path(char path[4200], const char *directory, uint32_t rank, uin
 typedef struct writer {
     dw_file file;
     dw_codec_end end;
-    uint64_t root;
     dw_storage *storage; /* NULL: there is none */
     bool keeps;          /* something in it */
     dw_why why;          /* what it said */
 } writer;
-
-/* What this piece adds to the root of its end. Residuals have no copy at the other end. */
-static uint64_t root_of(const uint8_t *saved, size_t len)
-{
-    enum { OF_ENCODER = 1, OF_DECODER = 2 };
-    uint8_t bytes[KEY_BYTES + VERSION_BYTES + 8];
-    if (len < SAVED_BYTES || (saved[AT_SIDE] != OF_ENCODER && saved[AT_SIDE] != OF_DECODER))
-        return 0;
-    memcpy(bytes, saved + AT_KEY, KEY_BYTES);
-    memcpy(bytes + KEY_BYTES, saved + AT_VERSION, VERSION_BYTES);
-    memcpy(bytes + KEY_BYTES + VERSION_BYTES, saved + AT_PREV_DIGEST, 8);
-    return XXH3_64bits(bytes, sizeof bytes);
-}
 
 static dw_status write_piece(void *context, dw_key key, const void *saved, size_t len)
 {
@@ -104,18 +80,15 @@ static dw_status write_piece(void *context, dw_key key, const void *saved, size_
     dw_file_append(&w->file, head, sizeof head);
     dw_file_append(&w->file, saved, keeps ? SAVED_BYTES : len);
     if (keeps) dw_file_append(&w->file, name, sizeof name);
-    w->root += root_of(saved, len);
     return w->file.error ? DW_ERR_IO : DW_OK; /* a full disk: dw_file_finish says it */
 }
 
-static dw_status write_ends(dw_stage *stage, writer *w, uint64_t roots[DW_CODEC_ENDS])
+static dw_status write_ends(dw_stage *stage, writer *w)
 {
     for (w->end = 0; w->end < DW_CODEC_ENDS; w->end++) {
         dw_channel *channel = channel_of(stage, w->end);
-        w->root = 0;
         dw_status status =
             channel ? dw_channel_export(channel, is_sent(w->end), write_piece, w) : DW_OK;
-        roots[w->end] = w->root;
         if (status < 0 && *w->why.text)
             return dw_say(&stage->why, status, "state: %s", w->why.text);
         if (status < 0 && !w->file.error)
@@ -150,20 +123,18 @@ static void make_head(uint8_t head[HEAD_BYTES], const writer *w, const dw_checkp
     dw_put64(head + 40, XXH3_64bits(head, 40));
 }
 
-dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest,
-                                uint64_t roots[DW_CODEC_ENDS])
+dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest)
 {
     char path[4200], temporary[4200];
     uint8_t head[HEAD_BYTES];
     writer w = {.storage = stage->storage};
     *digest = 0;
     stage->next_snapshot = 0;
-    memset(roots, 0, DW_CODEC_ENDS * sizeof *roots);
     if (!stage->before.channel && !stage->after.channel) return DW_OK;
     snprintf(temporary, sizeof temporary, "%s/codecs-%u.tmp", place->directory, place->writer);
     dw_status status = dw_file_begin(&w.file, temporary, sizeof head, &stage->why);
     if (status < 0) return status;
-    status = write_ends(stage, &w, roots);
+    status = write_ends(stage, &w);
     if (status == DW_OK) status = write_snapshot(stage, &w);
     if (w.keeps && !stage->next_snapshot) (void)dw_storage_save(w.storage, 0, NULL, NULL);
     if (status < 0 || !w.file.len) {
@@ -174,13 +145,6 @@ dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *plac
     make_head(head, &w, place, *digest);
     make_path(path, place->directory, place->writer, *digest);
     return dw_file_finish(&w.file, place->directory, path, head, sizeof head, &stage->why);
-}
-
-/* The boundaries behind this rank whose two ends do not hold the same. */
-static uint32_t apart_behind(const uint64_t *own, const uint64_t *next)
-{
-    return (own[DW_END_AFTER_SENT] != next[DW_END_BEFORE_RECEIVED] ? FORWARD : 0) |
-           (own[DW_END_AFTER_RECEIVED] != next[DW_END_BEFORE_SENT] ? BACKWARD : 0);
 }
 
 /* What keys mean, and which tensors they are of. The model is compared apart from it. */
@@ -195,7 +159,7 @@ static char *make_layout(const dw_settings *settings)
     return strdup(text);
 }
 
-dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests, const uint64_t *roots,
+dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests,
                                    dw_checkpoint_codecs *codecs)
 {
     const dw_settings *settings = stage->settings;
@@ -203,17 +167,12 @@ dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests, con
     *codecs = (dw_checkpoint_codecs){.layout = make_layout(settings),
                                      .forward = strdup(settings->forward.text),
                                      .backward = strdup(settings->backward.text),
-                                     .digests = calloc(ranks, sizeof *codecs->digests),
-                                     .apart = calloc(ranks, sizeof *codecs->apart)};
-    if (!codecs->layout || !codecs->forward || !codecs->backward || !codecs->digests ||
-        !codecs->apart)
+                                     .digests = calloc(ranks, sizeof *codecs->digests)};
+    if (!codecs->layout || !codecs->forward || !codecs->backward || !codecs->digests)
         return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     for (uint32_t rank = 0; rank < ranks; rank++) {
         codecs->digests[rank] = digests[rank];
         if (digests[rank]) codecs->stages = stages;
-        if (rank % stages + 1 < stages)
-            codecs->apart[rank] = apart_behind(&roots[(size_t)rank * DW_CODEC_ENDS],
-                                               &roots[(size_t)(rank + 1) * DW_CODEC_ENDS]);
     }
     codecs->replicas = settings->config.replicas;
     return DW_OK;
@@ -275,27 +234,6 @@ static dw_status find_usable(dw_stage *stage, const dw_checkpoint *start, uint32
     free(layout);
     *found = usable;
     return DW_OK;
-}
-
-static void tell_apart(dw_stage *stage, const dw_checkpoint *start, uint32_t usable)
-{
-    char whose[60];
-    for (uint32_t rank = 0; rank < stage->settings->ranks; rank++)
-        for (uint32_t way = FORWARD; way <= BACKWARD; way++) {
-            if (!(start->codecs.apart[rank] & usable & way)) continue;
-            snprintf(whose, sizeof whose, "%s codecs between rank %u and rank %u",
-                     way == FORWARD ? "forward" : "backward", rank, rank + 1);
-            tell_unused(stage, start, whose,
-                        "its two ends held different states when it was saved");
-        }
-}
-
-static bool is_usable(const dw_stage *stage, const dw_checkpoint *start, dw_codec_end end,
-                      uint32_t usable)
-{
-    uint32_t rank = stage->settings->config.rank - (end >= DW_END_BEFORE_SENT);
-    uint32_t way = is_forward(end) ? FORWARD : BACKWARD;
-    return usable & ~start->codecs.apart[rank] & way;
 }
 
 /* ---- Loading --------------------------------------------------------------------------------- */
@@ -423,7 +361,7 @@ static dw_status next_piece(reader *r, dw_codec_end *end, size_t *len)
     return is_apart ? fetch(r, name, *len) : DW_OK;
 }
 
-static dw_status import_all(dw_stage *stage, const dw_checkpoint *start, reader *r, uint32_t usable)
+static dw_status import_all(dw_stage *stage, reader *r, uint32_t usable)
 {
     dw_codec_end end = DW_CODEC_ENDS;
     size_t len = 0;
@@ -433,7 +371,7 @@ static dw_status import_all(dw_stage *stage, const dw_checkpoint *start, reader 
         if (status < 0) return status;
         dw_channel *channel = channel_of(stage, end);
         if (!channel) return damaged(r, "a piece has no place");
-        if (!is_usable(stage, start, end, usable)) continue;
+        if (!(usable & (is_forward(end) ? FORWARD : BACKWARD))) continue;
         status = dw_channel_import(channel, is_sent(end), r->room, len);
         if (status < 0)
             return dw_say(&stage->why, status, "what the codecs keep in %.200s cannot be used: %s",
@@ -499,6 +437,50 @@ static dw_status agree_on_files(dw_stage *stage, const dw_checkpoint *start, con
     return status;
 }
 
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* Compares with both neighbours, the one before first: so no ranks wait for each other in a circle.
+ * *dropped: the keys that this rank's encoders have dropped. */
+static dw_status compare_ends(dw_stage *stage, uint64_t *dropped)
+{
+    dw_channel *channels[] = {stage->before.channel, stage->after.channel};
+    dw_status status = DW_OK;
+    *dropped = 0;
+    for (int i = 0; i < 2 && status == DW_OK; i++) {
+        dw_counters sent = {.struct_size = sizeof sent};
+        if (!channels[i]) continue;
+        status = dw_channel_compare(channels[i], (int)stage->settings->config.open_timeout_ms);
+        if (status < 0)
+            return dw_say(&stage->why, status, "cannot compare what both ends keep: %.200s",
+                          dw_channel_why(channels[i]));
+        status = dw_channel_count(channels[i], &sent, NULL);
+        *dropped += sent.dropped_keys;
+    }
+    return status;
+}
+
+/* When all ranks have loaded theirs: both ends of each boundary drop the keys that differ. */
+static dw_status drop_differing(dw_stage *stage, const dw_checkpoint *start)
+{
+    uint64_t dropped, sum = 0;
+    char text[512];
+    json_t *all;
+    dw_status status = dw_control_assemble(stage);
+    if (status == DW_OK) status = compare_ends(stage, &dropped);
+    if (status == DW_OK) status = dw_stage_gather(stage, json_integer((json_int_t)dropped), &all);
+    if (status < 0) return status;
+    for (size_t rank = 0; rank < json_array_size(all); rank++)
+        sum += (uint64_t)json_integer_value(json_array_get(all, rank));
+    json_decref(all);
+    snprintf(
+        text, sizeof text,
+        "%.200s: what is kept of %llu keys is not used, because the two ends of their boundary "
+        "held different states of them; each is sent in full once",
+        start->directory, (unsigned long long)sum);
+    if (sum && stage->hooks->on_misfit) stage->hooks->on_misfit(stage->hooks->context, text);
+    return DW_OK;
+}
+
 dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
 {
     uint32_t rank = stage->settings->config.rank;
@@ -514,11 +496,8 @@ dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
     if (codecs->digests[rank] && access(path, F_OK) == 0)
         status = open_file(&r, rank, codecs->digests[rank]);
     if (status == DW_OK) status = agree_on_files(stage, start, &r, &there);
-    if (status == DW_OK && there) {
-        tell_apart(stage, start, usable);
-        status = import_all(stage, start, &r, usable);
-    }
+    if (status == DW_OK && there) status = import_all(stage, &r, usable);
     if (r.file) fclose(r.file);
     free(r.room);
-    return status;
+    return status < 0 || !there ? status : drop_differing(stage, start);
 }

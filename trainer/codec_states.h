@@ -11,11 +11,10 @@
  * and ends with the number of the snapshot, 8 bytes. The storage keeps that of the last checkpoint
  * beside the new one until all manifests name the new one.
  *
- * Both ends of a boundary must go on from states of the same step. When the files are written, each
- * rank computes a root of each end: the sum, over all keys that it holds prev of, of a digest of
- * key, version, chain and the digest of prev. All ranks get all roots before any of them writes the
- * manifest, which names every file by its digest, and the boundaries whose two roots differ. Ranks
- * that begin compare their manifests. So no rank can go on from a file of another step or run.
+ * Both ends of a boundary must go on from states of the same step. The manifest names every file by
+ * its digest, and ranks that begin compare their manifests. So no rank can go on from a file of
+ * another step or run. Then the two ends of each boundary compare what they have, and drop the keys
+ * that differ, as where one of them had lost a copy when it was saved.
  *
  * Errors: IO, NO_MEMORY, CORRUPT, FORMAT, those of channel/saved.h, each with a sentence in the
  * stage's why. */
@@ -36,12 +35,12 @@ typedef enum dw_codec_end {
 
 /* Writes the file of this rank, if its codecs keep anything; *digest: of its bytes, 0: they keep
  * nothing. To be called by all ranks after the same step. */
-dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *place, uint64_t *digest,
-                                uint64_t roots[DW_CODEC_ENDS]);
+dw_status dw_codec_states_write(dw_stage *stage, const dw_checkpoint_place *place,
+                                uint64_t *digest);
 
-/* Fills in what a manifest says, from digests and roots (ranks, ends) of all ranks. codecs->stages
- * is 0 if no rank keeps anything. The caller frees them, whatever the status. */
-dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests, const uint64_t *roots,
+/* Fills in what a manifest says, from the digests of all ranks. codecs->stages is 0 if no rank
+ * keeps anything. The caller frees them, whatever the status. */
+dw_status dw_codec_states_describe(dw_stage *stage, const uint64_t *digests,
                                    dw_checkpoint_codecs *codecs);
 
 /* Gives the codecs of this rank what the checkpoint has of them. To be called by all ranks, before

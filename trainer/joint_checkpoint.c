@@ -139,23 +139,22 @@ static json_t *text_of(uint64_t digest)
 }
 
 /* Writes the parts of this rank, what the codec of its gradients keeps, and what those of its
- * boundaries keep. Sets *digests to their digests, and the roots of codec_states.h: strings,
- * because JSON integers are signed. The digest of a state that is empty is 0. */
+ * boundaries keep. Sets *digests to their digests: strings, because JSON integers are signed. The
+ * digest of a state that is empty is 0. */
 static dw_status write_files(dw_stage *stage, const dw_checkpoint_place *place, json_t **digests)
 {
-    uint64_t digest = 0, state = 0, codecs = 0, roots[DW_CODEC_ENDS] = {0};
+    uint64_t digest = 0, state = 0, codecs = 0;
     dw_status status = DW_OK;
-    json_t *parts = json_array(), *root_texts = json_array();
+    json_t *parts = json_array();
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++) {
         const dw_part *part = dw_model_part(stage->model, i);
         status = dw_checkpoint_write(place, part, &digest, &stage->why);
         json_array_append_new(parts, text_of(digest));
     }
     if (status == DW_OK) status = write_state(stage, place, &state);
-    if (status == DW_OK) status = dw_codec_states_write(stage, place, &codecs, roots);
-    for (int i = 0; i < DW_CODEC_ENDS; i++) json_array_append_new(root_texts, text_of(roots[i]));
-    *digests = json_pack("{s:o, s:o, s:o, s:o}", "parts", parts, "state", text_of(state), "codecs",
-                         text_of(codecs), "roots", root_texts);
+    if (status == DW_OK) status = dw_codec_states_write(stage, place, &codecs);
+    *digests = json_pack("{s:o, s:o, s:o}", "parts", parts, "state", text_of(state), "codecs",
+                         text_of(codecs));
     if (status == DW_OK) return DW_OK;
     json_decref(*digests);
     *digests = NULL;
@@ -198,22 +197,12 @@ static dw_status read_digests(dw_stage *stage, const json_t *ranks, uint64_t *pa
 static dw_status read_codecs(dw_stage *stage, const json_t *ranks, dw_checkpoint_codecs *codecs)
 {
     uint32_t n = stage->settings->ranks;
-    uint64_t *digests = calloc(n, sizeof *digests),
-             *roots = calloc((size_t)n * DW_CODEC_ENDS, sizeof *roots);
-    dw_status status;
-    for (uint32_t rank = 0; digests && roots && rank < n; rank++) {
-        const json_t *one = json_array_get(ranks, rank), *list = json_object_get(one, "roots");
-        digests[rank] = digest_of(json_object_get(one, "codecs"));
-        for (int i = 0; i < DW_CODEC_ENDS; i++)
-            roots[(size_t)rank * DW_CODEC_ENDS + (size_t)i] =
-                digest_of(json_array_get(list, (size_t)i));
-    }
-    if (digests && roots)
-        status = dw_codec_states_describe(stage, digests, roots, codecs);
-    else
-        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
+    uint64_t *digests = calloc(n, sizeof *digests);
+    if (!digests) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
+    for (uint32_t rank = 0; rank < n; rank++)
+        digests[rank] = digest_of(json_object_get(json_array_get(ranks, rank), "codecs"));
+    dw_status status = dw_codec_states_describe(stage, digests, codecs);
     free(digests);
-    free(roots);
     return status;
 }
 

@@ -46,13 +46,10 @@ static json_t *states_of(const dw_checkpoint_states *states)
 static json_t *codecs_of(const dw_checkpoint_codecs *codecs)
 {
     uint32_t ranks = codecs->stages * codecs->replicas;
-    json_t *apart = json_array();
-    for (uint32_t i = 0; i < ranks; i++)
-        json_array_append_new(apart, json_integer(codecs->apart[i]));
-    return json_pack("{s:I, s:I, s:s, s:s, s:s, s:o, s:o}", "stages", (json_int_t)codecs->stages,
+    return json_pack("{s:I, s:I, s:s, s:s, s:s, s:o}", "stages", (json_int_t)codecs->stages,
                      "replicas", (json_int_t)codecs->replicas, "layout", codecs->layout, "forward",
                      codecs->forward, "backward", codecs->backward, "states",
-                     hex_list(codecs->digests, ranks), "apart", apart);
+                     hex_list(codecs->digests, ranks));
 }
 
 static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *digests,
@@ -171,10 +168,10 @@ static dw_status read_codecs(dw_checkpoint *checkpoint, json_t *boundaries, dw_w
     dw_checkpoint_codecs *codecs = &checkpoint->codecs;
     json_int_t stages = 0, replicas = 0;
     const char *layout = NULL, *forward = NULL, *backward = NULL;
-    json_t *digests = NULL, *apart = NULL;
-    if (json_unpack(boundaries, "{s:I, s:I, s:s, s:s, s:s, s:o, s:o}", "stages", &stages,
-                    "replicas", &replicas, "layout", &layout, "forward", &forward, "backward",
-                    &backward, "states", &digests, "apart", &apart) ||
+    json_t *digests = NULL;
+    if (json_unpack(boundaries, "{s:I, s:I, s:s, s:s, s:s, s:o}", "stages", &stages, "replicas",
+                    &replicas, "layout", &layout, "forward", &forward, "backward", &backward,
+                    "states", &digests) ||
         stages < 1 || stages > 9999 || replicas < 1 || replicas > 256)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of codecs",
                       checkpoint->directory);
@@ -183,16 +180,12 @@ static dw_status read_codecs(dw_checkpoint *checkpoint, json_t *boundaries, dw_w
     codecs->forward = strdup(forward);
     codecs->backward = strdup(backward);
     codecs->digests = calloc(ranks, sizeof *codecs->digests);
-    codecs->apart = calloc(ranks, sizeof *codecs->apart);
-    if (!codecs->layout || !codecs->forward || !codecs->backward || !codecs->digests ||
-        !codecs->apart)
+    if (!codecs->layout || !codecs->forward || !codecs->backward || !codecs->digests)
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
                       checkpoint->directory);
-    if (read_hex_list(digests, codecs->digests, ranks) || json_array_size(apart) != ranks)
+    if (read_hex_list(digests, codecs->digests, ranks))
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the states of codecs",
                       checkpoint->directory);
-    for (size_t i = 0; i < ranks; i++)
-        codecs->apart[i] = (uint32_t)json_integer_value(json_array_get(apart, i));
     codecs->stages = (uint32_t)stages;
     codecs->replicas = (uint32_t)replicas;
     return DW_OK;
@@ -283,7 +276,6 @@ void dw_checkpoint_free_codecs(dw_checkpoint_codecs *codecs)
     free(codecs->forward);
     free(codecs->backward);
     free(codecs->digests);
-    free(codecs->apart);
     *codecs = (dw_checkpoint_codecs){.stages = 0};
 }
 

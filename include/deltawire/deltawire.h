@@ -378,6 +378,8 @@ typedef struct dw_counters {
     /* Encoder: keys that were forgotten for room, as they did not come for more than twice as many
      * samples as lay between any two visits of one key. */
     uint64_t evicted_keys;
+    uint64_t dropped_keys; /* of channels: what the other end held of them after a restart differed
+                            */
 } dw_counters;
 
 /* ---------------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ class Counters(NamedTuple):
     encoded_bytes; groups, direct_groups, zero_groups, poisoned_groups, escaped_values,
     overflowed_values; acks, nacks, rebases, resyncs, rejected_frames; busy_ns (nanoseconds inside
     encode or decode); lost_copies (which a Storage could not read); evicted_keys (forgotten for
-    room). Current values: keys_held, state_bytes, slack_bytes. Encoders only: x_square,
-    delta_square, error_square, sums of squares that are meaningful relative to each other; and
-    measured_rows, row_error_sum, bulk_error_sum, row_error_largest, of which row_error and
-    bulk_error are the means. deltawire.h documents each field.
+    room); dropped_keys (of channels: the other end held something else of them). Current values:
+    keys_held, state_bytes, slack_bytes. Encoders only: x_square, delta_square, error_square, sums
+    of squares that are meaningful relative to each other; and measured_rows, row_error_sum,
+    bulk_error_sum, row_error_largest, of which row_error and bulk_error are the means. deltawire.h
+    documents each field.
     """
 
     frames: int
@@ -51,6 +52,7 @@ class Counters(NamedTuple):
     row_error_largest: float
     lost_copies: int
     evicted_keys: int
+    dropped_keys: int
 
     @property
     def row_error(self) -> float:

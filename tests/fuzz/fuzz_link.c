@@ -275,6 +275,17 @@ static void change_wire(fuzz_input *input)
     }
 }
 
+static void forget_or_compare(fuzz_input *input)
+{
+    unsigned which = fuzz_byte(input);
+    if (which < 192) {
+        dw_channel_forget(peer_channel(), (dw_key){.sample = which % 3});
+        return;
+    }
+    run.has_waited = 1;
+    compare_ends(run.link, input);
+}
+
 /* ---- The program ----------------------------------------------------------------------------- */
 
 static void do_one(fuzz_input *input, unsigned what)
@@ -310,8 +321,7 @@ static void do_one(fuzz_input *input, unsigned what)
         receive_tensor(input);
         break;
     case 14:
-        if (peer_channel())
-            dw_channel_forget(peer_channel(), (dw_key){.sample = fuzz_byte(input) % 3});
+        if (peer_channel()) forget_or_compare(input);
         break;
     default:
         for (int i = fuzz_byte(input) % 8; i >= 0; i--) unthreaded_turn();

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * peer_channel.c - the channel of the link that is fuzzed, and the peer's end of it. */
 #include "peer_channel.h"
+
+#include "channel/comparison.h"
+#include "channel/saved.h"
 #include "mem_wire.h"
 
 enum { FRAMES = 64, CONTROLS_MOST = 20000, ROWS = 2, COLUMNS = 16, VALUES = ROWS * COLUMNS };
@@ -16,6 +19,11 @@ static struct {
     unsigned char reply[256];
     size_t reply_len;
     uint64_t reply_sequence;
+    /* The peer's part of a comparison, by direction: 1 for what the link's end sends; and what
+     * becomes of its next messages. */
+    dw_comparison compares[2];
+    unsigned char spoils[8];
+    unsigned n_compared;
 } peer;
 
 void peer_channel_start(void)
@@ -43,12 +51,24 @@ dw_channel *peer_channel(void)
     return peer.channel;
 }
 
+static void say_compared(uint64_t direction);
+
+static void hear_compared(const dw_envelope *envelope)
+{
+    uint64_t direction = envelope->sequence & 1;
+    dw_comparison *c = &peer.compares[direction];
+    if (c->allocator &&
+        dw_comparison_take(c, envelope->sequence >> 1, envelope->body, envelope->body_len) == DW_OK)
+        say_compared(direction);
+}
+
 void peer_channel_hear(const unsigned char *data, size_t len)
 {
     dw_envelope envelope;
     REQUIRE(dw_envelope_read(data, len, 0, &envelope));
     if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
         dw_encoder_take_reply(peer.encoder, envelope.body, envelope.body_len);
+    if (envelope.kind == DW_ENVELOPE_COMPARE) hear_compared(&envelope);
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
     float y[VALUES];
     dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
@@ -138,6 +158,48 @@ bool say_control(fuzz_input *input)
     return wire.is_stuck || peer.controls > 100;
 }
 
+/* Sends what the peer's comparison has left: as it is, cut, forged, damaged, out of turn, twice, or
+ * not at all. */
+static void say_compared(uint64_t direction)
+{
+    dw_comparison *c = &peer.compares[direction];
+    if (!c->has_out) return;
+    unsigned how = peer.spoils[peer.n_compared++ % 8], times = how >= 240 ? 2 : how < 224;
+    size_t len = (size_t)c->out_len;
+    c->has_out = false;
+    if (how >= 128 && how < 144 && len > 0) len -= 1 + how % len;
+    for (; times > 0; times--) {
+        unsigned char *message = add_envelope(DW_TAG_COMPARE, len);
+        if (!message) return;
+        if (len > 0) memcpy(message + DW_ENVELOPE_BYTES, c->out, len);
+        if (how >= 144 && how < 192 && len > 0)
+            message[DW_ENVELOPE_BYTES + how % len] ^= (unsigned char)(1 << how % 8);
+        uint64_t step = c->out_step + (how >= 208 && how < 224);
+        dw_envelope_finalize(message, 0, DW_ENVELOPE_COMPARE, DW_OK, 2 * step + direction, len);
+        if (how >= 192 && how < 208) message[how % (DW_ENVELOPE_BYTES + len)] ^= 1;
+    }
+}
+
+static dw_status add_compared(void *comparison, const dw_held_key *held)
+{
+    dw_comparison *c = comparison;
+    /* The peer has lost some of its keys. */
+    return peer.spoils[6] >> held->key.sample % 3 & 1 ? DW_OK : dw_comparison_add(c, held);
+}
+
+static void begin_comparison(uint64_t direction)
+{
+    static const dw_allocator own = {.allocate = NULL};
+    static dw_allocator allocator;
+    dw_comparison *c = &peer.compares[direction];
+    allocator = dw_mem_allocator(&own);
+    dw_comparison_init(c, &allocator, direction == 0);
+    REQUIRE((direction == 0 ? dw_encoder_visit_keys(peer.encoder, add_compared, c)
+                            : dw_decoder_visit_keys(peer.decoder, add_compared, c)) == DW_OK);
+    REQUIRE(dw_comparison_begin(c) == DW_OK);
+    say_compared(direction);
+}
+
 /* ---- This side ------------------------------------------------------------------------------- */
 
 void open_channel(dw_link *link, fuzz_input *input)
@@ -183,4 +245,23 @@ void receive_tensor(fuzz_input *input)
     unsigned found = 0;
     while (found < peer.n_made && memcmp(peer.made[found], y, sizeof y) != 0) found++;
     REQUIRE(found < peer.n_made);
+}
+
+void compare_ends(const dw_link *link, fuzz_input *input)
+{
+    dw_counters before[2], after[2];
+    for (int i = 0; i < 2; i++) before[i].struct_size = after[i].struct_size = sizeof(dw_counters);
+    for (int i = 0; i < 8; i++) peer.spoils[i] = (unsigned char)fuzz_byte(input);
+    peer.n_compared = 0;
+    for (uint64_t direction = 0; direction < 2; direction++) begin_comparison(direction);
+    REQUIRE(dw_channel_count(peer.channel, &before[0], &before[1]) == DW_OK);
+    dw_status status = dw_channel_compare(peer.channel, 500);
+    REQUIRE(dw_channel_count(peer.channel, &after[0], &after[1]) == DW_OK);
+    REQUIRE(status == DW_OK || dw_channel_why(peer.channel)[0]);
+    if (link->settings.retry_ms) REQUIRE(status == DW_ERR_UNSUPPORTED);
+    for (int i = 0; i < 2; i++) {
+        uint64_t dropped = after[i].dropped_keys - before[i].dropped_keys;
+        REQUIRE(status == DW_OK ? dropped <= before[i].keys_held : dropped == 0);
+    }
+    for (int i = 0; i < 2; i++) dw_comparison_release(&peer.compares[i]);
 }

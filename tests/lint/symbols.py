@@ -23,7 +23,7 @@ LIBRARIES = {
 }
 # Headers of functions that a library exports for the others of the project alone.
 INTERNAL = {
-    "deltawire": ["base/cuda_memory.h"],
+    "deltawire": ["base/cuda_memory.h", "base/held_keys.h"],
     "deltawire-net": ["transports/channel/saved.h"],
 }
 # Library -> the linker's version script, which lists the same functions.

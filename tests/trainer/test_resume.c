@@ -299,19 +299,20 @@ static void what_fits_no_more_is_left_out_and_named(void **state)
     assert_begins_anew(&run, 2, "it is of samples");
 }
 
-/* The two ends of a boundary differ, as where a copy in a file was lost at one of them. */
-static void states_that_differ_are_left_out(void **state)
+/* The two ends of a boundary differ, as where a copy in a file was lost at one of them: of one key.
+ * All others go on. */
+static void keys_that_differ_begin_anew(void **state)
 {
     (void)state;
-    pipeline whole = begin("delta:bits=3", "delta:bits=4"), run = whole;
-    run_pipeline(&whole, 2, NULL);
-    leaves_out = 1;
-    save_one(&run, 2);
-    assert_begins_anew(
-        &run, 2,
-        "codecs between rank 0 and rank 1 keep is not used, because its two ends held "
-        "different states");
-    assert_true(delta_entries > 0); /* the others go on */
+    for (int i = 0; i < 2; i++) {
+        pipeline run = i ? begin("delta:bits=3,replies=never", "delta:bits=4,replies=never")
+                         : begin("delta:bits=3", "delta:bits=4");
+        leaves_out = 1;
+        save_one(&run, 2);
+        assert_begins_anew(&run, 2, "what is kept of 1 keys is not used");
+        assert_int_equal(key_entries, 1);
+        assert_true(delta_entries > 0);
+    }
 }
 
 static void from_a_folder_of_its_own(rank *r)
@@ -576,7 +577,7 @@ int main(void)
         TEST(a_killed_grid_goes_on),
         TEST(a_run_that_is_killed_at_any_time_goes_on),
         TEST(a_manifest_that_was_not_replaced_can_be_copied),
-        TEST(states_that_differ_are_left_out),
+        TEST(keys_that_differ_begin_anew),
         TEST(a_run_with_a_quota_goes_on),
         TEST(what_fits_no_more_is_left_out_and_named),
         TEST(damaged_and_missing_files_are_named),

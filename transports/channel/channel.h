@@ -7,6 +7,7 @@
  * | file                | what it is for                                                       |
  * | channel_open.c      | opening, closing                                                     |
  * | channel_saved.c     | the state of encoder and decoder, saved and restored                 |
+ * | channel_compare.c   | both ends drop the keys of which they do not hold the same           |
  * | channel_send.c      | the public calls that send                                           |
  * | channel_recv.c      | the public calls that receive; requests for rejected frames          |
  * | channel_answers.c   | what the peer says of frames: acknowledgements, requests             |
@@ -18,6 +19,7 @@
  * | channel_port.c      | messages to the peer                                                 |
  * | channel_errors.c    | the last error of each direction                                     |
  * | envelope.c          | the channel's own header in front of every message                   |
+ * | comparison.c        | finds the keys that differ, by messages that others carry            |
  *
  * Only the public calls use the whole channel. */
 #ifndef DW_CHANNEL_H
@@ -30,8 +32,9 @@
 
 /* The tags of a channel are id << 8 | one of these. CONTROL: hellos, acknowledgements, requests.
  * FRAMES: frames, in order. RESENT: answers to requests for frames; they have a separate tag, so
- * later frames stay queued in the link while a receiver waits for an answer. */
-enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
+ * later frames stay queued in the link while a receiver waits for an answer. COMPARE: comparisons
+ * of the keys of both ends. */
+enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2, DW_TAG_COMPARE = 3 };
 
 /* The sender keeps copies of frames until they are acknowledged: at most this many, and at most
  * max_queued_bytes of the link. Beyond that the oldest copies are released. A request for such a
@@ -278,6 +281,11 @@ struct dw_channel {
     dw_channel_answers answers; /* of sending */
     dw_channel_receiver receiver;
 };
+
+/* channel_saved.c. For calls that use the encoder (is_sent: 1) or the decoder outside of sending
+ * and receiving. unlock: keeps its sentence, if status is an error, and returns status. */
+void dw_channel_lock_end(dw_channel *channel, int is_sent);
+dw_status dw_channel_unlock_end(dw_channel *channel, int is_sent, dw_status status);
 
 /* channel_send.c. Waits until the peer has acknowledged all frames or has closed, the link has
  * ended, or its close_timeout_ms is over. Returns whether all are acknowledged. */

@@ -10,7 +10,7 @@ static bool has_end(const dw_channel *channel, int is_sent)
            (is_sent ? channel->codecs.encoder != NULL : channel->codecs.decoder != NULL);
 }
 
-static void lock(dw_channel *channel, int is_sent)
+void dw_channel_lock_end(dw_channel *channel, int is_sent)
 {
     if (is_sent)
         dw_channel_answers_lock(&channel->answers);
@@ -18,8 +18,7 @@ static void lock(dw_channel *channel, int is_sent)
         pthread_mutex_lock(&channel->receiver.decoder_lock);
 }
 
-/* Keeps the error, if there is one, and unlocks. */
-static dw_status unlock(dw_channel *channel, int is_sent, dw_status status)
+dw_status dw_channel_unlock_end(dw_channel *channel, int is_sent, dw_status status)
 {
     if (status != DW_OK)
         dw_channel_report(&channel->errors, is_sent ? DW_WHY_SEND : DW_WHY_RECV, status,
@@ -53,10 +52,11 @@ dw_status dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *vi
     if (is_sent && codecs->send.replies != DW_REPLIES_NEVER &&
         !dw_channel_wait_acknowledged(channel))
         return not_acknowledged(channel);
-    lock(channel, is_sent);
-    return unlock(channel, is_sent,
-                  is_sent ? dw_encoder_export(codecs->encoder, NULL, visit, context)
-                          : dw_decoder_export(codecs->decoder, NULL, visit, context));
+    dw_channel_lock_end(channel, is_sent);
+    return dw_channel_unlock_end(channel, is_sent,
+                                 is_sent
+                                     ? dw_encoder_export(codecs->encoder, NULL, visit, context)
+                                     : dw_decoder_export(codecs->decoder, NULL, visit, context));
 }
 
 dw_status dw_channel_import(dw_channel *channel, int is_sent, const void *saved, size_t len)
@@ -64,8 +64,8 @@ dw_status dw_channel_import(dw_channel *channel, int is_sent, const void *saved,
     DW_UNCANCELLED;
     if (!has_end(channel, is_sent)) return DW_ERR_ARGUMENT;
     dw_channel_codecs *codecs = &channel->codecs;
-    lock(channel, is_sent);
-    return unlock(channel, is_sent,
-                  is_sent ? dw_encoder_import(codecs->encoder, saved, len)
-                          : dw_decoder_import(codecs->decoder, saved, len));
+    dw_channel_lock_end(channel, is_sent);
+    return dw_channel_unlock_end(channel, is_sent,
+                                 is_sent ? dw_encoder_import(codecs->encoder, saved, len)
+                                         : dw_decoder_import(codecs->decoder, saved, len));
 }

@@ -37,7 +37,7 @@ bool dw_envelope_read(const void *message, size_t len, uint64_t session, dw_enve
     const unsigned char *at = message;
     if (len < DW_ENVELOPE_BYTES || dw_get64(at + 16) != len - DW_ENVELOPE_BYTES) return false;
     uint32_t kind = dw_get32(at);
-    if (kind < DW_ENVELOPE_HELLO || kind > DW_ENVELOPE_CLOSED) return false;
+    if (kind < DW_ENVELOPE_HELLO || kind > DW_ENVELOPE_COMPARE) return false;
     *envelope = (dw_envelope){.kind = (dw_envelope_kind)kind,
                               .about = (dw_status)(int32_t)dw_get32(at + 4),
                               .sequence = dw_get64(at + 8),

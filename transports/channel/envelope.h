@@ -37,7 +37,10 @@ typedef enum dw_envelope_kind {
     DW_ENVELOPE_NOT_YET = 7, /* the requested frame has not been sent yet */
     /* Control message number `sequence` arrived damaged: if it was a request, send it again. */
     DW_ENVELOPE_REPEAT = 8,
-    DW_ENVELOPE_CLOSED = 9 /* the last message on its tag */
+    DW_ENVELOPE_CLOSED = 9, /* the last message on its tag */
+    /* Sequence: the step of the comparison times 2, and 1 more if it is of what the end that
+     * connected sends. Body: see comparison.h. */
+    DW_ENVELOPE_COMPARE = 10
 } dw_envelope_kind;
 
 typedef struct dw_envelope {

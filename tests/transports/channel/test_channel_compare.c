@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_channel_compare.c - channels whose ends were restored from different saved states: keys that
+ * differ are sent in full once, all others go on with changes, and no frame is refused. */
+#include "base/held_keys.h"
+#include "channel/saved.h"
+#include "channel_pair.h"
+
+/* What one end of a channel has saved. */
+typedef struct snapshot {
+    void *saved[KEYS];
+    size_t len[KEYS];
+    int n;
+} snapshot;
+
+static dw_status keep(void *context, dw_key key, const void *saved, size_t len)
+{
+    snapshot *s = context;
+    (void)key;
+    assert_true(s->n < KEYS);
+    s->saved[s->n] = malloc(len);
+    s->len[s->n] = len;
+    memcpy(s->saved[s->n++], saved, len);
+    return DW_OK;
+}
+
+/* End 0 sends, end 1 receives. */
+static snapshot save(test_channels *channels, int end)
+{
+    snapshot s = {.n = 0};
+    assert_int_equal(dw_channel_export(channels->end[end], end == 0, keep, &s), DW_OK);
+    return s;
+}
+
+static void restore(test_channels *channels, int end, const snapshot *s)
+{
+    for (int i = 0; i < s->n; i++)
+        assert_int_equal(dw_channel_import(channels->end[end], end == 0, s->saved[i], s->len[i]),
+                         DW_OK);
+}
+
+static void drop(snapshot *s)
+{
+    for (int i = 0; i < s->n; i++) free(s->saved[i]);
+}
+
+/* ---- Both ends compare ----------------------------------------------------------------------- */
+
+static dw_status compared[2];
+
+static void *compare_end(void *context)
+{
+    test_channels *channels = context;
+    compared[0] = dw_channel_compare(channels->end[0], PATIENCE_MS);
+    return NULL;
+}
+
+static void compare(test_channels *channels)
+{
+    pthread_t other;
+    pthread_create(&other, NULL, compare_end, channels);
+    compared[1] = dw_channel_compare(channels->end[1], PATIENCE_MS);
+    pthread_join(other, NULL);
+    for (int i = 0; i < 2; i++)
+        if (compared[i] != DW_OK) fail_msg("end %d: %s", i, dw_channel_why(channels->end[i]));
+}
+
+enum { TENSORS = KEYS / N }; /* of an epoch */
+
+/* Compares, and sends an epoch. anew: of how many keys the next entry carries x itself; dropped:
+ * how many each end has dropped. Then every key has state again. */
+static void assert_goes_on(test_channels *channels, int epoch, uint64_t anew, uint64_t dropped_sent,
+                           uint64_t dropped_received)
+{
+    compare(channels);
+    for (int i = 0; i < TENSORS; i++) channels_pass(channels, epoch * TENSORS + i);
+    dw_counters sent = channels_sent(channels->end[0]),
+                received = channels_received(channels->end[1]);
+    assert_int_equal(sent.dropped_keys, dropped_sent);
+    assert_int_equal(received.dropped_keys, dropped_received);
+    assert_int_equal(sent.key_entries, anew);
+    assert_int_equal(sent.delta_entries, KEYS - anew);
+    assert_int_equal(sent.resyncs + sent.nacks + received.rejected_frames, 0);
+    assert_int_equal(received.keys_held, KEYS);
+}
+
+static const char *const configs[] = {"delta:bits=4", "delta:bits=4,replies=never",
+                                      "delta:bits=3,rounding=stochastic,quota_bytes=1000000"};
+
+/* The states after an epoch; after one more tensor, which carries keys 0 and 1; and after the next
+ * epoch. */
+typedef struct history {
+    snapshot after[3][2];
+} history;
+
+static history live(const char *config)
+{
+    history h;
+    test_channels channels;
+    channels_open(&channels, &channels_backends[0], config);
+    for (int i = 0; i < 2 * TENSORS; i++) {
+        channels_pass(&channels, i);
+        for (int end = 0; end < 2; end++) {
+            if (i == TENSORS - 1) h.after[0][end] = save(&channels, end);
+            if (i == TENSORS) h.after[1][end] = save(&channels, end);
+            if (i == 2 * TENSORS - 1) h.after[2][end] = save(&channels, end);
+        }
+    }
+    channels_close(&channels);
+    return h;
+}
+
+static void forget(history *h)
+{
+    for (int i = 0; i < 3; i++)
+        for (int end = 0; end < 2; end++) drop(&h->after[i][end]);
+}
+
+static void keys_that_differ_are_sent_in_full_once(void **state)
+{
+    (void)state;
+    /* From which moments the ends are restored (-1: none), and how many keys each end drops. */
+    static const struct {
+        int sender, receiver;
+        uint64_t anew, dropped[2];
+    } cases[] = {
+        {0, 0, 0, {0, 0}},          {2, 2, 0, {0, 0}},
+        {0, 1, N, {N, N}},          {1, 0, N, {N, N}},
+        {0, 2, KEYS, {KEYS, KEYS}}, {2, 1, KEYS - N, {KEYS - N, KEYS - N}},
+        {-1, 2, KEYS, {0, KEYS}},   {2, -1, KEYS, {KEYS, 0}},
+        {-1, -1, KEYS, {0, 0}},
+    };
+    for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
+        history h = live(configs[c]);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            test_channels channels;
+            channels_open(&channels, &channels_backends[i % 2], configs[c]);
+            if (cases[i].sender >= 0) restore(&channels, 0, &h.after[cases[i].sender][0]);
+            if (cases[i].receiver >= 0) restore(&channels, 1, &h.after[cases[i].receiver][1]);
+            assert_goes_on(&channels, 2, cases[i].anew, cases[i].dropped[0], cases[i].dropped[1]);
+            channels_close(&channels);
+        }
+        forget(&h);
+    }
+}
+
+/* The channel of a run that goes on may compare whenever both ends do, and again. */
+static void ends_in_step_drop_nothing(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_open(&channels, &channels_backends[1], "delta:bits=4");
+    for (int i = 0; i < TENSORS; i++) channels_pass(&channels, i);
+    for (int i = 0; i < 20; i++) compare(&channels);
+    assert_int_equal(channels_sent(channels.end[0]).dropped_keys, 0);
+    for (int i = 0; i < TENSORS; i++) channels_pass(&channels, TENSORS + i);
+    assert_int_equal(channels_sent(channels.end[0]).delta_entries, KEYS);
+    channels_close(&channels);
+}
+
+static void both_directions_are_compared(void **state)
+{
+    (void)state;
+    test_channels channels;
+    const dw_key lost = {.sample = 1, .slice = 4};
+    channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
+    for (int i = 0; i < 2; i++)
+        channels.config[i].send = channels.config[i].recv = &channels.codec[i];
+    channels_try_open(&channels);
+    for (int way = 0; way < 2; way++) {
+        dw_key keys[N];
+        float x[N * T * C];
+        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        channels_make_tensor(0, keys, x);
+        assert_int_equal(where_send(channels.end[way], keys, &view), DW_OK);
+        assert_int_equal(where_recv(channels.end[!way], PATIENCE_MS, keys, &view), DW_OK);
+        assert_int_equal(dw_decoder_drop_keys(channels.end[!way]->codecs.decoder, &lost, 1), DW_OK);
+    }
+    compare(&channels);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(channels_sent(channels.end[i]).dropped_keys, 1);
+        assert_int_equal(channels_sent(channels.end[i]).keys_held, N - 1);
+    }
+    channels_close(&channels);
+}
+
+/* ---- A peer that does not do its part -------------------------------------------------------- */
+
+enum { TAG = ID << 8 | DW_TAG_COMPARE };
+
+static void say(test_channels *channels, dw_envelope_kind kind, uint64_t sequence, const void *body,
+                size_t len, bool damaged)
+{
+    unsigned char message[DW_ENVELOPE_BYTES + 64];
+    if (len) memcpy(message + DW_ENVELOPE_BYTES, body, len);
+    dw_envelope_finalize(message, channels->links.link[1]->settings.session, kind, DW_OK, sequence,
+                         len);
+    if (damaged) message[DW_ENVELOPE_BYTES + 1] ^= 1;
+    assert_int_equal(dw_link_send(channels->links.link[1], TAG, message, DW_ENVELOPE_BYTES + len),
+                     DW_OK);
+}
+
+/* The sender has state, and nothing of it is lost by what comes. */
+static void assert_refused(test_channels *channels, int timeout_ms, dw_status status)
+{
+    assert_int_equal(dw_channel_compare(channels->end[0], timeout_ms), status);
+    assert_string_not_equal(dw_channel_why(channels->end[0]), "");
+    assert_int_equal(channels_sent(channels->end[0]).dropped_keys, 0);
+    assert_int_equal(channels_sent(channels->end[0]).keys_held, KEYS);
+}
+
+static void open_with_state(test_channels *channels)
+{
+    channels_open(channels, &channels_backends[0], "delta:bits=4");
+    for (int i = 0; i < TENSORS; i++) channels_pass(channels, i);
+}
+
+static void forged_messages_change_nothing(void **state)
+{
+    (void)state;
+    const unsigned char root[16] = {[0] = KEYS, [8] = 7}, large[16] = {[7] = 255, [8] = 7};
+    /* The direction: the connector or the listener sends. */
+    for (int i = 0; i < 8; i++) {
+        test_channels channels;
+        open_with_state(&channels);
+        uint64_t ours = !channels.links.link[0]->settings.listens;
+        dw_status status = DW_ERR_PROTOCOL;
+        if (i == 0) say(&channels, DW_ENVELOPE_COMPARE, ours, root, 15, false); /* cut */
+        if (i == 1) say(&channels, DW_ENVELOPE_COMPARE, ours, root, 16, true);
+        if (i == 1) status = DW_ERR_CORRUPT;
+        if (i == 2) say(&channels, DW_ENVELOPE_COMPARE, !ours, root, 16, false);
+        if (i == 3)
+            say(&channels, DW_ENVELOPE_COMPARE, 2 + ours, root, 16, false); /* out of turn */
+        if (i == 4) say(&channels, DW_ENVELOPE_FRAME, ours, root, 16, false);
+        for (int k = 0; i == 5 && k < 2; k++) /* twice */
+            say(&channels, DW_ENVELOPE_COMPARE, ours, root, 16, false);
+        if (i == 6) say(&channels, DW_ENVELOPE_COMPARE, ours, large, 16, false);
+        if (i == 6) say(&channels, DW_ENVELOPE_COMPARE, 4 + ours, large, 3, false); /* too long */
+        if (i == 7) say(&channels, DW_ENVELOPE_COMPARE, UINT64_MAX - 1 + ours, NULL, 0, false);
+        assert_refused(&channels, PATIENCE_MS, status);
+        channels_pass(&channels, TENSORS); /* it works on */
+        assert_int_equal(channels_sent(channels.end[0]).delta_entries, N);
+        channels_close(&channels);
+    }
+}
+
+static void a_silent_peer_ends_it_in_time(void **state)
+{
+    (void)state;
+    const unsigned char root[16] = {[0] = KEYS, [8] = 7};
+    for (int i = 0; i < 2; i++) {
+        test_channels channels;
+        open_with_state(&channels);
+        uint64_t ours = !channels.links.link[0]->settings.listens;
+        if (i) say(&channels, DW_ENVELOPE_COMPARE, ours, root, sizeof root, false);
+        assert_refused(&channels, 50, DW_ERR_TIMEOUT);
+        channels_close(&channels);
+    }
+}
+
+static void a_dead_peer_ends_it(void **state)
+{
+    (void)state;
+    const unsigned char root[16] = {[0] = KEYS, [8] = 7};
+    test_channels channels;
+    open_with_state(&channels);
+    uint64_t ours = !channels.links.link[0]->settings.listens;
+    say(&channels, DW_ENVELOPE_COMPARE, ours, root, sizeof root, false);
+    assert_int_equal(dw_link_flush(channels.links.link[1], PATIENCE_MS), DW_OK);
+    dw_link_abort(channels.links.link[1], DW_ERR_CANCELLED, "killed");
+    assert_refused(&channels, -1, DW_ERR_PEER);
+    channels_close(&channels);
+}
+
+static void a_link_that_loses_messages_is_refused(void **state)
+{
+    (void)state;
+    static const suite_backend lossy = {.name = "lossy",
+                                        .uri = "shaped:loss=0.0001/tcp://127.0.0.1:0"};
+    test_channels channels;
+    channels_prepare(&channels, &lossy, "delta:bits=4", "delta:bits=4");
+    channels.links.prefix[0] = channels.links.prefix[1] = NULL;
+    channels_try_open(&channels);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(channels.status[i], DW_OK);
+        assert_int_equal(dw_channel_compare(channels.end[i], 0), DW_ERR_UNSUPPORTED);
+        assert_non_null(strstr(dw_channel_why(channels.end[i]), "lose messages"));
+    }
+    channels_close(&channels);
+}
+
+int main(int argc, char **argv)
+{
+    where_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_that_differ_are_sent_in_full_once),
+        cmocka_unit_test(ends_in_step_drop_nothing),
+        cmocka_unit_test(both_directions_are_compared),
+        cmocka_unit_test(forged_messages_change_nothing),
+        cmocka_unit_test(a_silent_peer_ends_it_in_time),
+        cmocka_unit_test(a_dead_peer_ends_it),
+        cmocka_unit_test(a_link_that_loses_messages_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
