@@ -31,9 +31,9 @@
  * equals one of about 16. Roots of ends that differ are equal with 2^-64. The frame with such a key
  * is refused, as all are without a comparison.
  *
- * Errors: PROTOCOL (a message that cannot follow), NO_MEMORY; only the sentence of *why is changed
- * then. Memory: 32 bytes for each own key, and at most as much again for what is sent, whatever the
- * peer sends. Threads: one at a time. */
+ * Errors: PROTOCOL (a message that cannot follow), NO_MEMORY; then it is never done, and can only
+ * be released. Memory: at most 64 bytes for each own key, and as much again for messages and
+ * results, whatever the peer sends. Threads: one at a time. */
 #ifndef DW_COMPARISON_H
 #define DW_COMPARISON_H
 

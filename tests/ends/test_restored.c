@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_restored.c - two ends that are restored from states of different moments, after a network
+ * that lost frames and replies: once they have dropped the keys that differ, no frame is refused,
+ * and all other keys go on with changes. */
+#include "base/held_keys.h"
+#include "support/tool.h"
+
+enum { KEYS = 5, CHANNELS = 64, SAVED_MOST = 1024, LIVES = 100, ROUNDS = 4 };
+
+/* The saved state of an end at some moment. */
+typedef struct saved_end {
+    uint8_t bytes[KEYS][SAVED_MOST];
+    size_t len[KEYS];
+    int n;
+} saved_end;
+
+static dw_status keep(void *context, dw_key key, const void *saved, size_t len)
+{
+    saved_end *s = context;
+    (void)key;
+    assert_true(len <= SAVED_MOST && s->n < KEYS);
+    memcpy(s->bytes[s->n], saved, len);
+    s->len[s->n++] = len;
+    return DW_OK;
+}
+
+typedef struct held_list {
+    dw_held_key keys[KEYS];
+    int n;
+} held_list;
+
+static dw_status list_key(void *context, const dw_held_key *held)
+{
+    held_list *list = context;
+    assert_true(list->n < KEYS);
+    list->keys[list->n++] = *held;
+    return DW_OK;
+}
+
+static size_t only_in(const held_list *one, const held_list *other, dw_key keys[KEYS])
+{
+    size_t n = 0;
+    for (int i = 0, k; i < one->n; i++) {
+        const dw_held_key *a = &one->keys[i], *b = other->keys;
+        for (k = 0; k < other->n; k++, b++)
+            if (a->key.sample == b->key.sample && a->incarnation == b->incarnation &&
+                a->version == b->version && a->chain == b->chain)
+                break;
+        if (k == other->n) keys[n++] = a->key;
+    }
+    return n;
+}
+
+/* Sends a key. The frame may be lost, and so may its reply. */
+static dw_status visit(test_pair *pair, test_random *random, uint64_t sample, bool is_reliable)
+{
+    float x[CHANNELS], y[CHANNELS];
+    dw_key key = {.sample = sample};
+    dw_tensor in = dw_tensor_3d(x, DW_F32, 1, 1, CHANNELS),
+              out = dw_tensor_3d(y, DW_F32, 1, 1, CHANNELS);
+    test_random first = {.state = sample};
+    test_fill(&first, x, DW_F32, CHANNELS, 1.0f);
+    for (int i = 0; i < CHANNELS; i++) x[i] += 0.05f * test_normal(random);
+    test_pair_encode(pair, &key, &in);
+    if (!is_reliable && test_next(random) % 6 == 0) return DW_PENDING;
+    dw_status status = test_pair_decode(pair, &out);
+    if (pair->reply_len > 0 && (is_reliable || test_next(random) % 4)) test_pair_take_reply(pair);
+    return status;
+}
+
+/* Both ends begin anew with what they saved, or nothing, drop what differs, and go on. Returns how
+ * many keys did so with a change. */
+static uint64_t restore(test_pair *pair, test_random *random, const saved_end saved[2])
+{
+    dw_key keys[KEYS];
+    held_list sent = {.n = 0}, received = {.n = 0};
+    dw_encoder_destroy(pair->encoder);
+    dw_decoder_destroy(pair->decoder);
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, &pair->host, NULL), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, &pair->host, NULL), DW_OK);
+    for (int i = 0; i < saved[0].n; i++)
+        assert_int_equal(dw_encoder_import(pair->encoder, saved[0].bytes[i], saved[0].len[i]),
+                         DW_OK);
+    for (int i = 0; i < saved[1].n; i++)
+        assert_int_equal(dw_decoder_import(pair->decoder, saved[1].bytes[i], saved[1].len[i]),
+                         DW_OK);
+    assert_int_equal(dw_encoder_visit_keys(pair->encoder, list_key, &sent), DW_OK);
+    assert_int_equal(dw_decoder_visit_keys(pair->decoder, list_key, &received), DW_OK);
+    size_t differ[2] = {only_in(&sent, &received, keys), 0};
+    assert_int_equal(dw_encoder_drop_keys(pair->encoder, keys, differ[0]), DW_OK);
+    differ[1] = only_in(&received, &sent, keys);
+    assert_int_equal(dw_decoder_drop_keys(pair->decoder, keys, differ[1]), DW_OK);
+    for (uint64_t sample = 0; sample < KEYS; sample++) {
+        assert_int_equal(visit(pair, random, sample, true), DW_OK);
+        test_pair_in_step(pair, (dw_key){.sample = sample});
+    }
+    dw_counters counters[2] = {test_encoder_counters(pair->encoder),
+                               test_decoder_counters(pair->decoder)};
+    for (int i = 0; i < 2; i++) assert_int_equal(counters[i].dropped_keys, differ[i]);
+    assert_int_equal(counters[0].delta_entries, (size_t)sent.n - differ[0]);
+    return counters[0].delta_entries;
+}
+
+static void live(const char *config, uint64_t seed)
+{
+    static saved_end saved[2];
+    uint64_t changes = 0;
+    for (uint64_t life = 0; life < LIVES; life++) {
+        test_random random = {.state = seed + life};
+        test_pair pair;
+        test_pair_open(&pair, config, 1, 1, CHANNELS, DW_F32);
+        saved[0].n = saved[1].n = 0;
+        for (int step = 0; step < ROUNDS * 60; step++) {
+            saved_end *s = &saved[step % 2];
+            visit(&pair, &random, test_next(&random) % KEYS, false);
+            if (step % 60 == 59) changes += restore(&pair, &random, saved);
+            if (test_next(&random) % 20) continue;
+            s->n = 0;
+            assert_int_equal(step % 2 ? dw_decoder_export(pair.decoder, NULL, keep, s)
+                                      : dw_encoder_export(pair.encoder, NULL, keep, s),
+                             DW_OK);
+        }
+        test_pair_close(&pair);
+    }
+    print_message("%s: %llu keys went on\n", config, (unsigned long long)changes);
+    assert_true(changes > LIVES / 4 && changes < (uint64_t)LIVES * ROUNDS * KEYS);
+}
+
+static void restored_ends_refuse_nothing_once_they_have_compared(void **state)
+{
+    uint64_t seed = test_seed();
+    (void)state;
+    live("delta:bits=3,prev=f32", seed);
+    live("delta:bits=4,prev=bf16,quota_bytes=100000", seed);
+    live("delta:form=step,group=sample,rounding=dither,step=3,prev=f32", seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restored_ends_refuse_nothing_once_they_have_compared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
