@@ -44,7 +44,8 @@ enum Variant {
     kHadamard,
     kCodedHadamard,
     kProfile,
-    kCodedProfile
+    kCodedProfile,
+    kPrev8
 };
 const char *const kVariantWords[] = {"",
                                      "+choose",
@@ -62,7 +63,8 @@ const char *const kVariantWords[] = {"",
                                      "+hadamard",
                                      "+hadamard+rans",
                                      "+profile",
-                                     "+profile+rans"};
+                                     "+profile+rans",
+                                     "+prev8"};
 
 struct Case {
     bool encode;
@@ -176,7 +178,7 @@ dw_config Case::config() const
         config.group = group;
     }
     if (codec == DW_CODEC_DELTA) {
-        config.prev = prev;
+        config.prev = variant == kPrev8 ? 8u : static_cast<uint32_t>(prev);
         if (!steps && variant != kHadamard)
             config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
         if (variant == kNoAudit) config.audit = DW_AUDIT_NEVER;
@@ -263,6 +265,7 @@ class Bench
             frames_.push_back({make_buffer(frame_cap_, false), 0});
         bool keeps = c.codec == DW_CODEC_DELTA || c.variant == kFeedback;
         state_bytes_ = keeps ? c.elements() * dw_dtype_bytes(c.prev) : 0; /* or of residuals */
+        if (c.variant == kPrev8) state_bytes_ = c.elements() / 16 * 17;
         limit_prev_ = make_buffer(state_bytes_, true);
         limit_next_ = make_buffer(state_bytes_, true);
     }
@@ -438,6 +441,7 @@ void run(benchmark::State &state, const Case &c)
     state.counters["payload_digest_share"] = payload / took;
     state.counters["state_digest_share"] = audit / took;
     dw_config config = c.config();
+    if (c.variant == kPrev8) config.prev = c.prev; /* in which kernels read it */
     double arithmetic = dw_bench_tile_seconds(c.table, &config, c.encode, c.x);
     if (arithmetic > 0) state.counters["arithmetic_GBps"] = 1e-9 / arithmetic;
 }
@@ -461,6 +465,7 @@ const Codec kCodecs[] = {
     {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
     {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
+    {kPrev8, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
     {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, kNoElement},
@@ -499,6 +504,7 @@ const Codec kCodecs[] = {
     {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
     {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
     {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
+    {kPrev8, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
     {kCoded, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
     {kProfile, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
     {kProfile, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},

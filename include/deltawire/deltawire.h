@@ -261,7 +261,8 @@ typedef struct dw_config {
     dw_rounding rounding;
     uint64_t seed;
     uint32_t key;
-    dw_dtype raw, prev;
+    dw_dtype raw;
+    uint32_t prev; /* a dw_dtype, or how many bits a value takes: 8 or 4 */
     dw_choose choose;
     dw_entropy entropy; /* of the codes; frames then vary in size */
     uint32_t skip;      /* in thousandths; for comparison */

@@ -6,6 +6,7 @@
 #include "codecs/codecs.h"
 
 #include "codecs/options.h"
+#include "common/compact.h"
 
 /* Where a use of a codec takes its form and the form's parameters from. */
 typedef enum source {
@@ -178,7 +179,7 @@ static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
     case OF_ELEMENT: return microscaled(config->element);
     case OF_DTYPE: return floats(config->raw);
     case OF_KEY: return by_key(config, x);
-    case OF_PREV: return floats(config->prev);
+    case OF_PREV: return floats(dw_prev_dtype(config->prev));
     case OF_RANDOM: return sparse(config, true);
     case OF_LARGEST:
     case OF_MASK:

@@ -14,6 +14,7 @@
  * |          |        |       | its last visit; NULL: nothing                      |       |
  * | keeps    |        | bytes | the same for the next visit, to be written; NULL:  | state |
  * |          |        |       | nothing is kept. Both hold 4-byte words            |       |
+ * | copies   |        |       | copies that are kept compact                       | state |
  *
  * The tickets of a device have no such memory, and leave payload (of decode jobs: plain) and
  * scratch to the engine where coded is set. A device also moves the payloads of a frame together.
@@ -75,6 +76,18 @@ typedef struct dw_audit {
     uint32_t every, phase;
 } dw_audit;
 
+/* Copies that are kept compact (common/compact.h): before a job, `held` is expanded to base, and
+ * after it, made is stored in `fresh`. y is made of made, so it does not have the error of `fresh`.
+ * held, fresh NULL: there is none. bits 0: copies are not compact. */
+typedef struct dw_copies {
+    uint32_t bits;
+    uint64_t elements;
+    const void *held;
+    void *base;
+    const void *made;
+    void *fresh;
+} dw_copies;
+
 /* How an encoder finds scales and codes. The format leaves this to the encoder. */
 typedef struct dw_rule {
     dw_scale scale;
@@ -96,6 +109,7 @@ typedef struct dw_encode_job {
     const void *prev;
     void *next;
     dw_dtype prev_dtype;
+    dw_copies copies;
     uint8_t *payload, *coded, *scratch, *room;
     const void *kept;
     void *keeps;
@@ -138,6 +152,7 @@ typedef struct dw_decode_job {
     /* With state, decode writes only this; emit writes y after the digest was verified. */
     void *next;
     dw_dtype prev_dtype;
+    dw_copies copies;
     void *y;
     dw_dtype y_dtype;
     int64_t stride;

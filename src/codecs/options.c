@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codecs/contraction.h"
+#include "common/compact.h"
 
 const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},       {"direct", DW_CODEC_DIRECT},
                                   {"raw", DW_CODEC_RAW},           {"mx", DW_CODEC_MX},
@@ -61,6 +62,8 @@ static const dw_word keys[] = {{"2", 2},
                                {"e2m1", DW_KEY_ELEMENT + DW_ELEMENT_E2M1},
                                {0}};
 static const dw_word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
+static const dw_word prevs[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16},
+                                {"8", 8},        {"4", 4},        {0}};
 static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
 static const dw_word entropies[] = {{"none", DW_ENTROPY_NONE}, {"rans", DW_ENTROPY_RANS}, {0}};
 static const dw_word feedbacks[] = {{"none", DW_FEEDBACK_NONE},
@@ -154,12 +157,6 @@ static uint64_t best_keep(const dw_config *config)
 {
     if (config->codec == DW_CODEC_COCKTAIL) return DW_KEEP_ALL / 5;
     return config->codec == DW_CODEC_CHUNK ? DW_KEEP_ALL / 64 : DW_KEEP_ALL / 100;
-}
-
-static uint64_t no_decay(const dw_config *config)
-{
-    (void)config;
-    return DW_DECAY_NONE;
 }
 
 static uint64_t tenth(const dw_config *config)
@@ -280,6 +277,12 @@ static bool fits_without_bound(const dw_config *config, uint64_t value)
 {
     (void)value;
     return !config->error_abs;
+}
+
+/* Both options compare x with prev before a frame is planned, when it is not expanded yet. */
+static bool prev_fits(const dw_config *config, uint64_t prev)
+{
+    return !dw_compact_bits((uint32_t)prev) || (!config->error_abs && !config->skip);
 }
 
 static bool key_error_fits(const dw_config *config, uint64_t error)
@@ -473,8 +476,8 @@ const dw_option dw_options[DW_OPTIONS] = {
      "how a key entry carries x itself", "8; int8 with form=mx; step with form=step"},
     {7, "dtype", RAW | TOPK | RANDK | LOWRANK, DW_SCOPE_FLOATS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(raw), NULL, NULL,
      "dtype of the floats that are sent", "x's dtype"},
-    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, false, FIELD(prev), NULL, NULL,
-     "dtype of prev at both ends", "x's dtype"},
+    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, prevs, 0, 0, false, FIELD(prev), NULL, prev_fits,
+     "how both ends keep prev: dtype, or 8 or 4 bits a value with a scale for 16", "x's dtype"},
     {9, "choose", DELTA, DW_SCOPE_CHOICES, DW_AGREE_FRAME, choices, 0, 0, false, FIELD(choose), first, NULL,
      "whether each group is coded as change or value, whichever is better", "group"},
     {18, "entropy", DELTA | DIRECT | MX, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, entropies, 0, 0, false, FIELD(entropy), first, entropy_fits,
@@ -489,7 +492,7 @@ const dw_option dw_options[DW_OPTIONS] = {
      "state digest over one stretch of prev in so many; 255: none", "1"},
     {24, "feedback", WITHOUT_PREV, DW_SCOPE_ALWAYS, DW_AGREE_NO, feedbacks, 0, 0, false, FIELD(feedback), first, feedback_fits,
      "whether the encoder adds what it did not send of a key's tensor to the next one", "none"},
-    {45, "decay", WITHOUT_PREV, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, DW_DECAY_NONE, 3, FIELD(decay), no_decay, NULL,
+    {45, "decay", WITHOUT_PREV, DW_SCOPE_FEEDBACK, DW_AGREE_NO, NULL, 1, DW_DECAY_NONE, 3, FIELD(decay), one_in_thousandths, NULL,
      "what residuals are multiplied by at each visit of their key; only with feedback", "1"},
     {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, false, FIELD(quota_bytes), NULL, NULL,
      "limit for the bytes of prev; the same at both ends", "no limit"},
@@ -603,6 +606,7 @@ const char *dw_option_condition(const dw_option *option)
     if (option->fits == transform_fits)
         return "hadamard not with group=channel or error=abs, and with error only if rotate is not "
                "more than group";
+    if (option->fits == prev_fits) return "8 and 4 not with error=abs and skip";
     if (option->fits == key_error_fits)
         return "only where key entries are in steps, and without error=abs and rate";
     if (option->fits == profile_fits)

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "codecs/codecs.h"
 #include "codecs/options.h"
+#include "common/compact.h"
 
 /* The option with the next higher number. Parameter blocks are in the order of numbers; the table
  * is not. */
@@ -64,7 +65,8 @@ static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
     fill_steps(&config);
     memset(params, 0, sizeof *params);
     dw_codec_fill(params, &config, x);
-    params->prev = params->keeps_prev ? config.prev : (dw_dtype)0;
+    params->kept = params->keeps_prev ? (dw_dtype)config.prev : (dw_dtype)0;
+    params->prev = dw_prev_dtype(params->kept);
     params->audit = params->keeps_prev && config.audit != DW_AUDIT_NEVER ? config.audit : 0;
     params->wants_reply = config.replies != DW_REPLIES_NEVER;
     params->is_stochastic = config.rounding == DW_ROUNDING_STOCHASTIC;
@@ -92,6 +94,8 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
 /* Returns a sentence about an option that cannot be used on a GPU, or NULL if there is none. */
 static const char *option_not_on_device(const dw_params *params)
 {
+    if (dw_compact_bits(params->kept))
+        return "prev=8 and prev=4 cannot be used on a GPU yet: give prev=bf16, or use the CPU";
     if (params->skip)
         return "skip cannot be used on a GPU, where x is not read before the frame is planned: "
                "leave it out, or use the CPU";
@@ -314,6 +318,7 @@ dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, ui
         memset(plan, 0, sizeof *plan);
         plan->params = plans->params.use[use];
         plan->form = plan->params.form;
+        plan->kept = plans->params.kept;
         plan->prev = plans->params.prev;
         plan->t = t;
         plan->c = c;

@@ -51,7 +51,9 @@ typedef struct dw_params {
     bool keeps_residual; /* encoders only, and never together with keeps_prev */
     uint32_t decay;      /* in thousandths: what residuals are multiplied by at each visit */
     dw_form_params use[DW_USES];
-    dw_dtype prev;  /* 0: prev is not kept */
+    /* kept: how copies of prev are kept: as floats of a dtype, or compact (common/compact.h); 0:
+     * prev is not kept. prev: the dtype in which it is read and made. */
+    dw_dtype kept, prev;
     uint32_t audit; /* stride of the state digest; 0: none */
     bool wants_reply, is_stochastic, is_trellis;
     double bound; /* the largest error of any value; 0: not limited */
@@ -69,7 +71,7 @@ typedef struct dw_params {
 struct dw_plan {
     const dw_form *form; /* NULL: the codec has no such use */
     dw_form_params params;
-    dw_dtype prev;
+    dw_dtype kept, prev; /* as in dw_params; kept 0: entries of this use have no state */
     uint32_t t, c;
     dw_layout layout;       /* for floats only shape, size and number of stretches are set */
     uint64_t payload_bytes; /* the exact size, or where it varies, the largest */

@@ -86,7 +86,7 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
                                   ? dw_predictor_find(&decoder->end.predictor, keys[i])
                                   : NULL;
         bool based = held && dw_copy_is_held(&held->now) && held->t == shape->t &&
-                     held->c == shape->c && held->dtype == plans->params.prev &&
+                     held->c == shape->c && held->dtype == plans->params.kept &&
                      held->incarnation == decoder->end.incarnation;
         uint64_t one = based ? plans->of[DW_USE_CHANGE].payload_bytes : whole;
         if (has_bound && longest > one) one = longest;

@@ -55,7 +55,8 @@ struct dw_decode_ticket {
     dw_header header;
     bool tables_intact;  /* the keys can be read */
     uint64_t parameters; /* the digest H of the parameter block */
-    dw_dtype prev;       /* as the frame's parameters say; 0: none, or they cannot be read */
+    dw_dtype prev;       /* how prev is kept, as the frame's parameters say; 0: it is not, or they
+                            cannot be read */
     const dw_plans *plans;
     dw_plans own; /* a copy for engines that are still working when other frames are planned */
     dw_tensor y;

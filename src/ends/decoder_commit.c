@@ -32,7 +32,7 @@ dw_status dw_incoming_verify(dw_decode_ticket *t)
         dw_incoming *p = &t->in[i];
         if (!dw_role_has_state(p->entry.role)) continue;
         p->fresh.version = t->header.sequence;
-        p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->prev, &p->entry);
+        p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->kept, &p->entry);
         p->fresh.audit = params->audit;
         if (!params->audit) continue;
         p->fresh.state_digest = dw_digest_of_sum(t->results[i].state_sum);

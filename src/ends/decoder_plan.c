@@ -9,7 +9,7 @@
 
 static uint64_t copy_bytes(const dw_decode_ticket *t)
 {
-    return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(t->prev);
+    return dw_prev_bytes(t->prev, (uint64_t)t->header.t * t->header.c);
 }
 
 static bool is_based(const dw_incoming *p)
@@ -121,7 +121,7 @@ dw_decode_job dw_incoming_job(const dw_decode_ticket *t, uint32_t i)
                          .payload = t->body + p->entry.payload_offset,
                          .prev = is_based(p) ? p->held->now.data : NULL,
                          .next = p->fresh.data,
-                         .prev_dtype = t->prev,
+                         .prev_dtype = dw_prev_dtype(t->prev),
                          .y = t->y.data ? dw_tensor_sample(&t->y, i) : NULL,
                          .y_dtype = t->y.dtype,
                          .stride = t->y.stride_t,

@@ -40,7 +40,7 @@ const char *dw_frame_check(const uint8_t *frame, const dw_header *header, dw_pla
     const char *why;
     if (!dw_params_read(config, header->codec, header->x, block_of(frame), header->n_parameters,
                         &why)) {
-        config->prev = (dw_dtype)0;
+        config->prev = 0;
         return why;
     }
     if (dw_plans_make(plans, config, header->x, header->t, header->c, NULL))
@@ -114,7 +114,7 @@ dw_status dw_incoming_open(dw_decode_ticket *t, uint64_t head_len)
     /* The reply needs the dtype of prev even if the entries are wrong. A duplicate of an accepted
      * frame gets an ACK (docs/format.md, 6). It is recognized by the chains of its entries, and a
      * chain includes this dtype. If the parameters cannot be read, no chain can match. */
-    t->prev = plans ? plans->params.prev : config.prev;
+    t->prev = plans ? plans->params.kept : (dw_dtype)config.prev;
     if (opened) return unreadable(decoder, opened, why);
     if (bad) return unreadable(decoder, DW_ERR_FORMAT, bad);
     t->plans = plans;

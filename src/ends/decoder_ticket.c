@@ -111,6 +111,7 @@ static bool prepare_work(dw_decode_ticket *t)
         }
         job->scratch = work.scratch;
         job->room = work.room;
+        job->copies = dw_end_expand(job->plan, &work, &job->prev, &job->next);
         (void)dw_end_add_work(job->plan, &bytes);
     }
     return true;

@@ -117,10 +117,10 @@ void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n);
 dw_status dw_ticket_lay_out(dw_encode_ticket *t);
 dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i);
 
-/* The dtype of the copies that the frame's keys get: that of prev, or of residuals. */
+/* How the copies that the frame's keys get are kept: those of prev, or residuals. */
 static inline dw_dtype dw_ticket_dtype(const dw_encode_ticket *t)
 {
-    return t->plans->params.keeps_residual ? DW_F32 : t->plans->params.prev;
+    return t->plans->params.keeps_residual ? DW_F32 : t->plans->params.kept;
 }
 
 /* The key under which the encoder holds the state of place i of a frame. With feedback=lazy a

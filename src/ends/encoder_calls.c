@@ -158,7 +158,7 @@ static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t
     const dw_held *held = dw_predictor_find(&encoder->end.predictor, keys[0]);
     if (!held || !dw_copy_is_held(&held->now))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
-    *x = dw_tensor_3d(NULL, held->dtype, n, held->t, held->c);
+    *x = dw_tensor_3d(NULL, dw_prev_dtype(held->dtype), n, held->t, held->c);
     return DW_OK;
 }
 

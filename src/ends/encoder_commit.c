@@ -70,7 +70,7 @@ static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)
         p->fresh.version = t->header.sequence;
         p->fresh.state_digest = p->entry.state_digest;
         p->fresh.audit = params->audit;
-        p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->prev, &p->entry);
+        p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->kept, &p->entry);
     }
     dw_frame_put_entry(head, &t->header, i, &p->entry);
 }

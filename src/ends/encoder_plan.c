@@ -22,7 +22,7 @@ static void become(dw_outgoing *p, const dw_encode_ticket *t, dw_role role, dw_u
 
 static uint64_t values_bytes(const dw_encode_ticket *t)
 {
-    return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(dw_ticket_dtype(t));
+    return dw_prev_bytes(dw_ticket_dtype(t), (uint64_t)t->header.t * t->header.c);
 }
 
 static uint64_t copy_bytes(const dw_encode_ticket *t)
@@ -214,7 +214,10 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
         const dw_held *first = t->out[0].held;
         if (p->held->mark == encoder->calls)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is given twice");
-        if (p->held->t != first->t || p->held->c != first->c || p->held->dtype != first->dtype)
+        if (p->held->dtype != dw_ticket_dtype(t))
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                                   "a key's copy was saved with another prev than this encoder's");
+        if (p->held->t != first->t || p->held->c != first->c)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys have different shapes");
         dw_paging_touch(&encoder->end.predictor.paging, p->held, encoder->calls);
         status = dw_paging_in(&encoder->end.predictor.paging, p->held, &p->held->now);
@@ -350,7 +353,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
                          .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
                          .prev = p->base ? p->base->data : NULL,
                          .next = p->fresh.data,
-                         .prev_dtype = t->has_x ? dw_ticket_dtype(t) : params->prev,
+                         .prev_dtype = params->keeps_residual ? DW_F32 : params->prev,
                          .keeps_residual = params->keeps_residual && p->fresh.data,
                          .bypasses_caches = t->bypasses_caches,
                          .kept = kept_of(t, p),

@@ -80,6 +80,23 @@ static void prepare_moves(dw_encode_ticket *t)
     for (uint32_t i = 0; i < t->header.n && moves; i++) t->out[i].job.coded = t->out[i].job.payload;
 }
 
+/* A sync entry carries a copy as it is, which is expanded and not stored again. */
+static void expand_copies(const dw_encode_ticket *t, dw_encode_job *job, const dw_work *work)
+{
+    const void *held = job->prev;
+    if (!t->has_x) held = job->x;
+    dw_copies copies = dw_end_expand(job->plan, work, &held, &job->next);
+    if (!copies.bits) return;
+    job->copies = copies;
+    if (t->has_x) {
+        job->prev = held;
+        return;
+    }
+    job->copies.base = job->next;
+    job->copies.fresh = NULL;
+    job->x = job->next;
+}
+
 /* Gives every job the memory that its form and a stage behind it need. */
 static bool prepare_work(dw_encode_ticket *t)
 {
@@ -101,6 +118,7 @@ static bool prepare_work(dw_encode_ticket *t)
         }
         job->scratch = work.scratch;
         job->room = work.room;
+        expand_copies(t, job, &work);
         (void)dw_end_add_work(job->plan, &bytes);
     }
     return true;

@@ -7,6 +7,8 @@
 
 #include "base/sentence.h"
 #include "base/sized.h"
+#include "codecs/copies.h"
+#include "common/cpu.h"
 #include "common/tensor.h"
 
 dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence)
@@ -172,6 +174,7 @@ void dw_end_destroy(dw_end *end, size_t bytes)
     end->engine.release(end->engine.context);
     for (uint32_t i = 0; i < DW_PROFILES_KEPT; i++) dw_profile_destroy(end->learnt[i]);
     dw_predictor_release(&end->predictor);
+    dw_mem_release(&allocator, end->peeked, end->peeked_cap * sizeof(uint16_t));
     dw_mem_release(&allocator, end, bytes);
 }
 
@@ -193,12 +196,15 @@ enum { WORK_ALIGNMENT = 64 };
 
 /* The sizes of the parts of an entry's memory, all multiples of WORK_ALIGNMENT. */
 typedef struct work_bytes {
-    uint64_t plain, scratch, room;
+    uint64_t plain, scratch, room, prev; /* next takes as much as prev */
 } work_bytes;
 
 static work_bytes work_bytes_of(const dw_plan *plan)
 {
     work_bytes bytes = {.room = dw_round_up(plan->room_bytes, WORK_ALIGNMENT)};
+    uint64_t elements = (uint64_t)plan->t * plan->c;
+    if (dw_compact_bits(plan->kept))
+        bytes.prev = dw_round_up(elements * dw_dtype_bytes(plan->prev), WORK_ALIGNMENT);
     if (!plan->behind) return bytes;
     bytes.plain = dw_round_up(plan->plain_bytes, WORK_ALIGNMENT);
     bytes.scratch = dw_round_up(plan->scratch_bytes, WORK_ALIGNMENT);
@@ -209,7 +215,8 @@ bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes)
 {
     work_bytes of = work_bytes_of(plan);
     return dw_size_add(*bytes, of.plain, bytes) && dw_size_add(*bytes, of.scratch, bytes) &&
-           dw_size_add(*bytes, of.room, bytes);
+           dw_size_add(*bytes, of.room, bytes) && dw_size_add(*bytes, of.prev, bytes) &&
+           dw_size_add(*bytes, of.prev, bytes);
 }
 
 dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at)
@@ -220,8 +227,28 @@ dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at)
         work.plain = memory + at;
         work.scratch = memory + at + of.plain;
     }
-    if (of.room) work.room = memory + at + of.plain + of.scratch;
+    at += of.plain + of.scratch;
+    if (of.room) work.room = memory + at;
+    at += of.room;
+    if (of.prev) {
+        work.prev = memory + at;
+        work.next = memory + at + of.prev;
+    }
     return work;
+}
+
+dw_copies dw_end_expand(const dw_plan *plan, const dw_work *work, const void **prev, void **next)
+{
+    dw_copies copies = {.bits = dw_compact_bits(plan->kept),
+                        .elements = (uint64_t)plan->t * plan->c};
+    if (!copies.bits) return copies;
+    copies.held = *prev;
+    copies.base = work->prev;
+    copies.fresh = *next;
+    copies.made = work->next;
+    if (*prev) *prev = work->prev;
+    if (*next) *next = work->next;
+    return copies;
 }
 
 dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n)
@@ -234,6 +261,23 @@ dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n)
     return DW_OK;
 }
 
+/* Makes *prev a view of what a compact copy holds. */
+static dw_status expand_held(dw_end *end, const dw_held *held, dw_tensor *prev)
+{
+    uint64_t elements = (uint64_t)held->t * held->c;
+    if (!dw_end_grow(end, &end->peeked, &end->peeked_cap, elements, sizeof(uint16_t)))
+        return DW_ERR_NO_MEMORY;
+    dw_copies copies = {.bits = dw_compact_bits(held->dtype),
+                        .elements = elements,
+                        .held = held->now.data,
+                        .base = end->peeked};
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    dw_copies_expand(dw_engine_kernels(&end->engine), &copies, 0, 1);
+    dw_cpu_leave_exact(mode);
+    *prev = dw_tensor_3d(end->peeked, dw_prev_dtype(held->dtype), 1, held->t, held->c);
+    return DW_OK;
+}
+
 dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
 {
     if (!prev) return DW_ERR_ARGUMENT;
@@ -243,7 +287,7 @@ dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
     if (status) return status;
     if (!held->now.data) return DW_ERR_ARGUMENT;
     *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
-    return DW_OK;
+    return dw_compact_bits(held->dtype) ? expand_held(end, held, prev) : DW_OK;
 }
 
 dw_status dw_end_count(const dw_end *end, dw_counters *counters)

@@ -29,6 +29,8 @@ typedef struct dw_end {
      */
     uint64_t incarnation;
     dw_counters counters;
+    void *peeked; /* a compact copy that was asked for, expanded */
+    uint64_t peeked_cap;
     dw_why why;
 } dw_end;
 
@@ -67,20 +69,24 @@ DW_INLINE bool dw_end_grow(dw_end *end, void *array, uint64_t *cap, uint64_t nee
     return need <= *cap || dw_end_enlarge(end, array, cap, need, element);
 }
 
-/* Memory of an entry: the plain payload and the scratch of a stage behind its form, and the form's
- * own. dw_end_add_work adds the size of all of it to *bytes; false: too large. dw_end_work says
- * where each part begins, from byte `at` of the memory on; NULL: there is none. */
+/* Memory of an entry: the plain payload and the scratch of a stage behind its form, the form's own,
+ * and prev and next where copies are compact. dw_end_add_work adds the size of all of it to *bytes;
+ * false: too large. dw_end_work says where each part begins, from byte `at` of the memory on; NULL:
+ * there is none. dw_end_expand lets a job read prev, and write next, in this memory, and returns
+ * what is to be done with its copies. */
 typedef struct dw_work {
-    uint8_t *plain, *scratch, *room;
+    uint8_t *plain, *scratch, *room, *prev, *next;
 } dw_work;
 bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes);
 dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at);
+dw_copies dw_end_expand(const dw_plan *plan, const dw_work *work, const void **prev, void **next);
 
 /* Why a profile is refused while frames are in flight. */
 extern const char dw_end_busy[];
 
 /* Implement the public functions of both ends; NULL arguments are errors. peek may bring the copy
- * back from the backing store, which changes nothing that can be asked for. */
+ * back from the backing store, and expand a compact one, which changes nothing that can be asked
+ * for. */
 dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev);
 dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n);
 dw_status dw_end_count(const dw_end *end, dw_counters *counters);

@@ -2,6 +2,7 @@
  * engine_cpu.c - the CPU's engine: divides a frame's jobs into chunks for the caller's threads. */
 #include <string.h>
 
+#include "codecs/copies.h"
 #include "codecs/elements.h"
 #include "codecs/plan.h"
 #include "common/cpu.h"
@@ -16,6 +17,7 @@ struct dw_launch {
     const dw_kernels *kernels;
     dw_work work;
     dw_jobs jobs;
+    bool encodes;             /* which kind they are */
     dw_chunk_result *results; /* of every job of the last submit */
     uint64_t results_cap;
     bool is_right; /* every payload has the digest that its job names */
@@ -40,6 +42,46 @@ static bool prepare(cpu *c, bool encodes, uint32_t n)
                     chunks_of(encodes ? c->jobs.encode[i]->plan : c->jobs.decode[i]->plan));
     return dw_work_ready(&c->work, &c->allocator);
 }
+
+/* ---- Compact copies -------------------------------------------------------------------------- */
+
+static const dw_copies *copies_of(const cpu *c, uint32_t i)
+{
+    return c->encodes ? &c->jobs.encode[i]->copies : &c->jobs.decode[i]->copies;
+}
+
+/* Each works on an equal part of a copy for each chunk of its sample. Runs in any thread. */
+static void expand_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t part;
+    uint32_t i = dw_work_entry(&c->work, index, &part);
+    if (!copies_of(c, i)->held) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    dw_copies_expand(c->kernels, copies_of(c, i), part, dw_work_chunks(&c->work, i));
+    dw_cpu_leave_exact(mode);
+}
+
+static void store_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t part;
+    uint32_t i = dw_work_entry(&c->work, index, &part);
+    if (!copies_of(c, i)->fresh || c->results[i].bad) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    dw_copies_store(c->kernels, copies_of(c, i), part, dw_work_chunks(&c->work, i));
+    dw_cpu_leave_exact(mode);
+}
+
+/* Runs one of these, unless no copy of the frame is compact. */
+static void run_on_copies(cpu *c, uint32_t n, dw_task *task)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) any = any || copies_of(c, i)->bits;
+    if (any) dw_work_run(&c->work, &c->host, task, c);
+}
+
+/* ---- Encode and decode ----------------------------------------------------------------------- */
 
 /* Measures chunk number `index` of the frame. Runs in any thread, as do the next four functions. */
 static void measure_chunk(void *context, size_t index)
@@ -131,6 +173,7 @@ static void measure_all(cpu *c, uint32_t n)
 
 static void encode_all(cpu *c, uint32_t n)
 {
+    run_on_copies(c, n, expand_chunk);
     measure_all(c, n);
     dw_work_run(&c->work, &c->host, encode_chunk, c);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
@@ -141,6 +184,7 @@ static void encode_all(cpu *c, uint32_t n)
         if (job->plan->behind) job->plan->behind->join(job, &c->results[i]);
     }
     dw_cpu_leave_exact(mode);
+    run_on_copies(c, n, store_chunk);
 }
 
 /* Reads the sizes of coded payloads. Returns false where one is wrong. */
@@ -168,6 +212,7 @@ static void decode_all(cpu *c, uint32_t n)
             c->is_right = false;
     }
     if (!c->is_right || !any_work || !prepare_all(c, n)) return;
+    run_on_copies(c, n, expand_chunk);
     dw_work_run(&c->work, &c->host, decode_chunk, c);
     for (uint32_t i = 0; i < n; i++) {
         const dw_decode_job *job = c->jobs.decode[i];
@@ -176,6 +221,7 @@ static void decode_all(cpu *c, uint32_t n)
         c->results[i].bad = joined.bad;
         if (job->next && job->plan->form->decoded) job->plan->form->decoded(job, &c->results[i]);
     }
+    run_on_copies(c, n, store_chunk);
 }
 
 static dw_status submit(void *context, bool encodes, dw_jobs jobs, uint32_t n, dw_heads heads,
@@ -186,6 +232,7 @@ static dw_status submit(void *context, bool encodes, dw_jobs jobs, uint32_t n, d
     (void)stream;
     (void)why;
     c->jobs = jobs;
+    c->encodes = encodes;
     if (!prepare(c, encodes, n)) return DW_ERR_NO_MEMORY;
     if (encodes)
         encode_all(c, n);

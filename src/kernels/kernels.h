@@ -304,6 +304,13 @@ typedef struct dw_kernels {
      * that were found may be overwritten. */
     uint64_t (*collect)(const float *values, uint64_t n, uint32_t least, uint8_t *mask,
                         float *list);
+    /* Copies of prev in few bits (arithmetic/compact.h). compact writes codes and scales of n
+     * bfloat16 numbers; expand writes the numbers. bits: 8 or 4. The first element begins a group,
+     * and a last group that is not whole is padded with zeros. */
+    void (*compact)(const uint16_t *from, uint64_t n, uint32_t bits, uint8_t *codes,
+                    uint8_t *scales);
+    void (*expand)(const uint8_t *codes, const uint8_t *scales, uint64_t n, uint32_t bits,
+                   uint16_t *to);
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;

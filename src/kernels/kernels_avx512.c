@@ -481,6 +481,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
 
 #include "kernels/kernels_collect_x86.h"
 #include "kernels/kernels_columns.h"
+#include "kernels/kernels_compact.h"
 #include "kernels/kernels_mx_decode.h"
 #include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_parts_vbmi2.h"

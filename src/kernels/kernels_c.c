@@ -526,6 +526,7 @@ static void subtract_c(const void *x, dw_dtype x_dtype, float *from, uint64_t n)
 }
 
 #include "kernels/kernels_collect_c.h"
+#include "kernels/kernels_compact_c.h"
 #include "kernels/kernels_mx_c.h"
 #include "kernels/kernels_rans_c.h"
 #include "kernels/kernels_step_c.h"
@@ -569,4 +570,6 @@ const dw_kernels dw_kernels_c = {"c",
                                  unrotate_c,
                                  weigh_c,
                                  unweigh_c,
-                                 collect_c};
+                                 collect_c,
+                                 compact_c,
+                                 expand_c};

@@ -553,6 +553,7 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 #include "kernels/kernels_finish.h"
 
 #include "kernels/kernels_columns.h"
+#include "kernels/kernels_compact.h"
 #include "kernels/kernels_mx_decode.h"
 #include "kernels/kernels_mx_encode.h"
 #include "kernels/kernels_step.h"

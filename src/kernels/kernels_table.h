@@ -14,7 +14,7 @@
             mx_encode, mx_decode, step_squares, step_encode, step_decode, dither_bytes,            \
             count_parts, sort_parts, restore_parts, histogram, rans_encode, rans_decode,           \
             rans_decode_trellis, trellis_encode, trellis_marks, rotate, unrotate, weigh, unweigh,  \
-            collect                                                                                \
+            collect, compact, expand                                                               \
     }
 
 #endif

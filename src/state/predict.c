@@ -113,7 +113,7 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held)
 
 uint64_t dw_held_values_bytes(const dw_held *held)
 {
-    return (uint64_t)held->t * held->c * dw_dtype_bytes(held->dtype);
+    return dw_prev_bytes(held->dtype, (uint64_t)held->t * held->c);
 }
 
 uint64_t dw_held_bytes(const dw_held *held)

@@ -17,6 +17,7 @@
 #ifndef DW_PREDICT_H
 #define DW_PREDICT_H
 
+#include "common/compact.h"
 #include "state/paging.h"
 
 typedef enum dw_base { DW_BASE_NOW, DW_BASE_UNDO, DW_BASE_NOTHING } dw_base;
@@ -24,7 +25,7 @@ typedef enum dw_base { DW_BASE_NOW, DW_BASE_UNDO, DW_BASE_NOTHING } dw_base;
 typedef struct dw_held {
     dw_key key;
     uint32_t t, c;
-    dw_dtype dtype;
+    dw_dtype dtype; /* of the values of a copy; or that it is compact (common/compact.h) */
     /* Bytes behind the values of a copy: what a form keeps of the key beside a residual. */
     uint64_t more;
     uint64_t incarnation;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "common/compact.h"
 #include "wire/frame.h"
 
 static const uint8_t magic[4] = {'D', 'W', 'S', '1'};
@@ -38,7 +39,7 @@ static uint64_t values_of(const dw_saved *saved)
 
 uint64_t dw_saved_bytes(const dw_saved *saved)
 {
-    return DW_SAVED_HEADER_BYTES + values_of(saved) * dw_dtype_bytes(saved->dtype) +
+    return DW_SAVED_HEADER_BYTES + dw_prev_bytes(saved->dtype, values_of(saved)) +
            4 * (uint64_t)saved->more;
 }
 
@@ -46,8 +47,8 @@ uint64_t dw_saved_bytes(const dw_saved *saved)
  * that follow the values are as long as these are, because only f32 is followed by words. */
 static void copy_values(void *to, const void *from, const dw_saved *saved)
 {
-    size_t size = dw_dtype_bytes(saved->dtype);
-    uint64_t n = values_of(saved) + saved->more;
+    size_t size = dw_compact_bits(saved->dtype) ? 1 : dw_dtype_bytes(saved->dtype);
+    uint64_t n = dw_prev_bytes(saved->dtype, values_of(saved)) / size + saved->more;
     uint8_t *bytes = to;
     const uint8_t *source = from;
     if (dw_host_is_little_endian()) {
@@ -103,7 +104,7 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
     if (saved->side == DW_SIDE_STREAM) return bad_stream(from, len, saved);
     if (saved->side < DW_SIDE_ENCODER || saved->side > DW_SIDE_RESIDUAL)
         return "it was saved neither by an encoder nor by a decoder";
-    if (dw_dtype_bytes(saved->dtype) == 0) return "it has an unknown dtype";
+    if (dw_prev_bytes(saved->dtype, 1) == 0) return "it has an unknown dtype";
     if (from[AT_BASE] > 1 || dw_get(from + AT_ZERO, 3) ||
         (saved->more && saved->side != DW_SIDE_RESIDUAL))
         return "a reserved byte is not zero";
@@ -114,9 +115,9 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
         return "a residual is f32 and has no state digest";
     if (saved->audit >= DW_AUDIT_NEVER || (saved->audit == 0) != (saved->state_digest == 0))
         return "its state digest does not fit";
-    if (!dw_size_multiply(values_of(saved), dw_dtype_bytes(saved->dtype), &bytes) ||
+    if (!dw_size_multiply(values_of(saved), 4, &bytes) ||
         !dw_size_add(bytes, DW_SAVED_HEADER_BYTES + 4 * (uint64_t)saved->more, &bytes) ||
-        bytes != len)
+        dw_saved_bytes(saved) != len)
         return "its length does not match its shape";
     return NULL;
 }

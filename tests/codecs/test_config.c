@@ -338,7 +338,7 @@ static void a_struct_out_of_range_is_refused(void **state)
         {.struct_size = sizeof(dw_config), .group = 48},
         {.struct_size = sizeof(dw_config), .codec = (dw_codec)99},
         {.struct_size = sizeof(dw_config), .key = 9},
-        {.struct_size = sizeof(dw_config), .prev = (dw_dtype)4},
+        {.struct_size = sizeof(dw_config), .prev = 5},
         {.struct_size = sizeof(dw_config), .audit = 256},
         {.struct_size = sizeof(dw_config), .choose = (dw_choose)3},
         {.struct_size = sizeof(dw_config), .form = DW_FORM_FLOATS},

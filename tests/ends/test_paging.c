@@ -125,6 +125,7 @@ static void changes_have_the_same_bytes_with_a_backing_store(void **state)
 {
     run("delta:bits=4,prev=f32", 4 * VALUES, true);
     run("delta:bits=2,prev=bf16,replies=never", 2 * VALUES, false);
+    run("delta:bits=4,prev=8", 17 * VALUES / 16, true);
     run("delta:form=step,step=0.5,rounding=dither,entropy=rans", 2 * VALUES, true);
 }
 

@@ -135,6 +135,7 @@ static void threads_change_no_bit(void **state)
         int strided;
     } cases[] = {
         {"delta:bits=4,incarnation=7", 70, 1024, DW_F32, 0},
+        {"delta:bits=4,prev=8,incarnation=7", 90, 1000, DW_F32, 1},
         /* With this shape, chunks end inside stretches. */
         {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1},
         {"delta:bits=3,group=row,incarnation=7", 80, 1600, DW_BF16, 0},

@@ -130,12 +130,54 @@ static void codecs_keep_to_their_errors_and_bits_on_real_tensors(void **state)
     }
 }
 
+/* The mean error of rows in the visits after the first, with values that change by a part of
+ * themselves. */
+static double error_of_visits(const char *codec, const char *prev, float part)
+{
+    enum { VISITS = 4 };
+    static float x[SIZE], y[SIZE];
+    static const dw_key keys[N] = {{1, 0}, {2, 0}};
+    char config[160];
+    test_random random = {3};
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
+    double error = 0, bits = 0;
+    snprintf(config, sizeof config, "%s,prev=%s", codec, prev);
+    read_tensor(names[0], x);
+    test_pair_open(&pair, config, N, T, C, DW_F32);
+    for (int visit = 0; visit < VISITS; visit++) {
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_take_reply(&pair);
+        error += visit ? errors_of(x, y).row / (VISITS - 1) : 0;
+        bits += visit ? 8.0 * (double)pair.len / SIZE / (VISITS - 1) : 0;
+        for (int i = 0; i < SIZE; i++) x[i] *= 1 + part * test_normal(&random);
+    }
+    printf("%s, changes of %.2f: %.5f of a row, %.2f bits\n", config, (double)part, error, bits);
+    test_pair_close(&pair);
+    return error;
+}
+
+/* With a limit for the error, only bits pay for what 4 bits lose. */
+static void y_with_prev_in_few_bits_is_as_good_as_with_bf16(void **state)
+{
+    static const char *const codecs[] = {"delta:bits=4", "delta:form=step,error=0.06,entropy=rans"};
+    static const float parts[] = {0.04f, 0.1f, 0.24f};
+    for (int i = 0; i < 6; i++) {
+        const char *codec = codecs[i / 3];
+        double most = 1.05 * error_of_visits(codec, "bf16", parts[i % 3]);
+        assert_true(error_of_visits(codec, "8", parts[i % 3]) <= most);
+        assert_true(error_of_visits(codec, "4", parts[i % 3]) <= (i < 3 ? 4 : 1) * most);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) return 2;
     path = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codecs_keep_to_their_errors_and_bits_on_real_tensors),
+        cmocka_unit_test(y_with_prev_in_few_bits_is_as_good_as_with_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,18 +29,19 @@ static uint64_t pick_number(fuzz_input *input, const dw_option *option)
     }
 }
 
-/* The last word of the option rounding, trellis, came later than the others (pick_trellis). */
-enum { ROUNDING = 4 };
+/* The last word of the option rounding, trellis, and the last two of prev, 8 and 4, came later than
+ * the others (pick_trellis, pick_compact). */
+enum { ROUNDING = 4, PREV = 8 };
 
-static uint32_t is_later_word(const dw_option *option)
+static uint32_t later_words(const dw_option *option)
 {
-    return option->number == ROUNDING;
+    return option->number == PREV ? 2 : option->number == ROUNDING;
 }
 
 static uint64_t pick(fuzz_input *input, const dw_option *option)
 {
     if (!option->words) return pick_number(input, option);
-    uint32_t choice = fuzz_below(input, count_words(option->words) + 1 - is_later_word(option));
+    uint32_t choice = fuzz_below(input, count_words(option->words) + 1 - later_words(option));
     return choice ? option->words[choice - 1].value : 0;
 }
 
@@ -153,6 +154,17 @@ static void pick_profile(const fuzz_input *front, dw_config *config)
     config->profile_digest = 1 + byte % 3;
 }
 
+/* Whether prev is kept in few bits, by the last byte but eight. */
+static void pick_compact(const fuzz_input *front, dw_config *config)
+{
+    uint32_t byte = front->left < CONFIG_BYTES ? 0 : front->data[front->left - 9];
+    if (!((byte >= 0x51 && byte <= 0x5a) || (byte >= 0xe9 && byte <= 0xf5))) return;
+    if (config->codec != DW_CODEC_DELTA) return;
+    config->prev = byte % 2 ? 8 : 4;
+    config->skip = 0;
+    config->error_abs = 0;
+}
+
 dw_config fuzz_config(fuzz_input *whole)
 {
     fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
@@ -174,6 +186,7 @@ dw_config fuzz_config(fuzz_input *whole)
     pick_decay(&all, input, &config);
     pick_key_error(&all, input, &config);
     pick_profile(&all, &config);
+    pick_compact(&all, &config);
     /* Of error, error=abs and rate a config may set only one. `how` decides which one keeps its
      * value, so that each of them occurs often. */
     if (how != 3) config.error_abs = 0;

@@ -67,6 +67,18 @@ size_t model_prev_bytes(const model_held *held)
     return (size_t)held->t * held->c * model_bytes(held->dtype);
 }
 
+/* How much of the quota a copy takes. */
+static uint64_t quota_bytes(uint64_t n, uint32_t kept)
+{
+    uint64_t groups = (n + 15) / 16;
+    return kept == 8 || kept == 4 ? groups * (2 * kept + 1) : n * model_bytes((uint8_t)kept);
+}
+
+static uint64_t quota_bytes_of(const model_held *held)
+{
+    return quota_bytes((uint64_t)held->t * held->c, held->kept);
+}
+
 static bool is_retired(const model *m, uint64_t incarnation)
 {
     uint64_t n = m->n_retired < MODEL_RETIRED ? m->n_retired : MODEL_RETIRED;
@@ -134,7 +146,7 @@ static dw_status check_step(const model *m, const model_header *h, const model_p
     if (same && h->sequence <= held->version) return DW_ERR_STALE;
     if (e->role == KEY || e->role == SYNC)
         return !same && is_dropped_since(m, h) ? DW_ERR_STALE : DW_OK;
-    return same && held->t == h->t && held->c == h->c && held->dtype == p->of[PREV] &&
+    return same && held->t == h->t && held->c == h->c && held->kept == p->of[PREV] &&
                    held->chain == e->base_chain
                ? DW_OK
                : DW_ERR_BASE;
@@ -167,16 +179,16 @@ static bool is_dropped(const model_held *held, const uint8_t *frame, const model
 static bool quota_holds(const model *m, const uint8_t *frame, const model_header *h,
                         const model_params *p)
 {
-    uint64_t used = 0, bytes = (uint64_t)h->t * h->c * model_bytes((uint8_t)p->of[PREV]);
+    uint64_t used = 0, bytes = quota_bytes((uint64_t)h->t * h->c, p->of[PREV]);
     bool new_life = m->incarnation != h->incarnation;
     for (int i = 0; i < MODEL_KEYS; i++)
         if (m->held[i].used && !new_life && !is_dropped(&m->held[i], frame, h))
-            used += model_prev_bytes(&m->held[i]);
+            used += quota_bytes_of(&m->held[i]);
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
         if (!model_has_state(&e)) continue;
         const model_held *held = new_life ? NULL : model_find(m, e.key);
-        uint64_t have = held ? model_prev_bytes(held) : 0, growth = bytes > have ? bytes - have : 0;
+        uint64_t have = held ? quota_bytes_of(held) : 0, growth = bytes > have ? bytes - have : 0;
         if (m->config.quota_bytes && growth && used + growth > m->config.quota_bytes) return false;
         used += growth;
     }
@@ -224,7 +236,7 @@ static bool make_entry(const model *m, const model_header *h, const model_params
                        const model_entry *e, const uint8_t *payload, made *out)
 {
     size_t n = (size_t)h->t * h->c;
-    uint8_t dtype = (uint8_t)p->of[PREV];
+    uint8_t dtype = model_prev_dtype(p);
     const model_held *held = model_find(m, e->key);
     bool based = e->role == CHANGE || e->role == SKIP;
     model_way way;
@@ -261,7 +273,7 @@ static uint64_t state_digest(const model_header *h, const model_params *p, const
     model_put(b, 8, e->key.sample);
     model_put(b + 8, 4, e->key.slice);
     model_put(b + 16, 8, h->sequence);
-    return model_state_digest(prev, (uint8_t)p->of[PREV], (size_t)h->t * h->c, audit,
+    return model_state_digest(prev, model_prev_dtype(p), (size_t)h->t * h->c, audit,
                               (uint32_t)(model_hash(b, sizeof b) % audit));
 }
 
@@ -276,7 +288,7 @@ static uint32_t y_bits(const model_entry *e, const model_params *p, const model_
     if (way.form == SPARSE && !way.bits) return model_convert(v->r, dtype);
     if (v->poisoned) return model_nan(dtype);
     if (e->role == STATELESS) return model_rn(v->r, dtype);
-    uint8_t kept = (uint8_t)p->of[PREV];
+    uint8_t kept = model_prev_dtype(p);
     return model_rn(model_widen(model_load(prev, kept, i), kept), dtype);
 }
 
@@ -284,7 +296,7 @@ static float y_value(const model_entry *e, const model_params *p, const model_va
                      const uint8_t *prev, size_t i)
 {
     model_way way;
-    uint8_t kept = (uint8_t)p->of[PREV];
+    uint8_t kept = model_prev_dtype(p);
     uint32_t nan = 0x7fc00000;
     float value;
     (void)model_find_way(p, e->use, &way);
@@ -314,6 +326,43 @@ static void write_y(const model_header *h, const model_params *p, const model_en
     }
 }
 
+/* The code, in units, that stands nearest to u; of two equally near ones the one whose number is
+ * even (5, prev in few bits). */
+static double nearest_units(double u, uint32_t bits)
+{
+    static const double units[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    int best = 0;
+    if (bits == 8) return fmin(fmax(nearbyint(u), -127), 127);
+    for (int i = 1; i < 8; i++) {
+        double now = fabs(fabs(u) - units[i]), before = fabs(fabs(u) - units[best]);
+        if (now < before || (now == before && i % 2 == 0)) best = i;
+    }
+    return u < 0 ? -units[best] : units[best];
+}
+
+/* Makes of prev', in bfloat16, what is held in 8 or 4 bits. */
+static void keep_in_bits(uint8_t *prev, size_t n, uint32_t bits)
+{
+    int k_least = bits == 8 ? -125 : -122, k_most = bits == 8 ? 121 : 124;
+    for (size_t first = 0; first < n; first += 16) {
+        size_t end = first + 16 < n ? first + 16 : n;
+        double largest = 0;
+        int k = k_least;
+        for (size_t i = first; i < end; i++)
+            largest = fmax(largest, fabs((double)model_widen(model_load(prev, 3, i), 3)));
+        while (k < k_most && largest >= ldexp(bits == 8 ? 127.5 : 14, k)) k++;
+        fuzz_reach(bits == 8 ? "prev in 8 bits" : "prev in 4 bits");
+        if (n % 16 && end == n) fuzz_reach("prev in few bits: a short group");
+        for (size_t i = first; i < end; i++) {
+            double u = ldexp((double)model_widen(model_load(prev, 3, i), 3), -k);
+            float value = (float)ldexp(nearest_units(u, bits), k);
+            uint32_t wide;
+            memcpy(&wide, &value, sizeof wide);
+            model_store(prev, 3, i, value == 0 ? 0 : wide >> 16);
+        }
+    }
+}
+
 static void hold(model *m, const model_header *h, const model_params *p, const model_entry *e,
                  uint8_t *prev)
 {
@@ -322,11 +371,13 @@ static void hold(model *m, const model_header *h, const model_params *p, const m
         if (!m->held[i].used) held = &m->held[i];
     REQUIRE(held != NULL);
     free(held->prev);
+    if (p->of[PREV] > 3) keep_in_bits(prev, (size_t)h->t * h->c, p->of[PREV]);
     *held = (model_held){.used = true,
                          .key = e->key,
                          .t = h->t,
                          .c = h->c,
-                         .dtype = (uint8_t)p->of[PREV],
+                         .dtype = model_prev_dtype(p),
+                         .kept = (uint8_t)p->of[PREV],
                          .incarnation = h->incarnation,
                          .version = h->sequence,
                          .chain = chain_of(h, p, e),
@@ -465,7 +516,7 @@ static size_t write_reply(const model *m, const uint8_t *frame, const model_head
         model_put(at + 16, 8, held->incarnation);
         model_put(at + 24, 8, held->version);
         bool fits =
-            held->t == h->t && held->c == h->c && (held->dtype == p->of[PREV] || !p->of[PREV]);
+            held->t == h->t && held->c == h->c && (held->kept == p->of[PREV] || !p->of[PREV]);
         model_put(at + 32, 8, fits ? held->chain : 0);
     }
     if (n == 0) acked = taken;

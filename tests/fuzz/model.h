@@ -16,7 +16,7 @@ typedef struct model_held {
     bool used;
     dw_key key;
     uint32_t t, c;
-    uint8_t dtype;
+    uint8_t dtype, kept; /* kept: the parameter prev */
     uint64_t incarnation, version, chain;
     uint8_t *prev; /* in the byte order of this machine, as dw_decoder_peek gives it */
 } model_held;

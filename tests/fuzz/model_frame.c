@@ -223,8 +223,8 @@ static bool value_is_possible(uint8_t codec, uint32_t number, uint32_t value, ui
     case ROUNDING: return value == 3;
     case CODING: return value == 2;
     case KEY_AS: return is_key(value, form);
-    case DTYPE:
-    case PREV: return value >= 1 && value <= 3;
+    case PREV: return (value >= 1 && value <= 4) || value == 8;
+    case DTYPE: return value >= 1 && value <= 3;
     case CHOOSE: return value == 1 || value == 2;
     case AUDIT: return value >= 1 && value <= 255;
     case TRANSFORM: return value == 2;
@@ -293,7 +293,7 @@ static bool find_plain_way(const model_params *p, uint32_t use, model_way *way)
         return true;
     case DELTA * 8 + 2: way->chooses = p->of[CHOOSE] == 1; return true;
     case DELTA * 8 + 4:
-        *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[PREV]};
+        *way = (model_way){.form = FLOATS, .dtype = model_prev_dtype(p)};
         return true;
     case DELTA * 8 + 3:
     case MX * 8 + 1:

@@ -71,6 +71,12 @@ typedef struct model_params {
     uint64_t digest;
 } model_params;
 
+/* The dtype of prev': bfloat16 where it is held in few bits. */
+static inline uint8_t model_prev_dtype(const model_params *p)
+{
+    return p->of[PREV] > 3 ? 3 : (uint8_t)p->of[PREV];
+}
+
 uint64_t model_get(const uint8_t *at, int bytes);
 void model_put(uint8_t *at, int bytes, uint64_t value);
 uint64_t model_hash(const void *bytes, uint64_t n);

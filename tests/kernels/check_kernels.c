@@ -15,5 +15,6 @@ int main(int argc, char **argv)
     if (!test_can_run()) return 77;
     if (!kernel_rig_read(argc, argv, &best)) return 2;
     return check_ladder(best) + check_runs() + check_scales() + check_columns() + check_floats() +
-           check_rotations() + check_bytes() + check_collected() + check_frames();
+           check_rotations() + check_bytes() + check_collected() + check_compacted() +
+           check_frames();
 }

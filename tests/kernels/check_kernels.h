@@ -14,6 +14,7 @@ int check_floats(void);
 int check_rotations(void);
 int check_bytes(void);
 int check_collected(void);
+int check_compacted(void);
 int check_frames(void);
 
 #endif

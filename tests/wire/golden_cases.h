@@ -57,6 +57,10 @@ static const golden_case golden_cases[] = {
     {5, "delta_6_f16_row", "delta:bits=6,group=row,prev=f16", DW_F32, DW_F32, 1, 3, 25},
     {4, "delta_7_key_3", "delta:bits=7,key=3,group=256", DW_F16, DW_F16, 1, 1, 270},
     {4, "delta_8_key_raw", "delta:bits=8,key=raw,prev=bf16", DW_F32, DW_F32, 1, 1, 64},
+    /* Prev in few bits. */
+    {6, "delta_prev_8", "delta:bits=4,prev=8", DW_F32, DW_F32, 2, 3, 23},
+    {6, "delta_prev_4", "delta:bits=3,prev=4,key=f32,audit=2", DW_BF16, DW_F32, 1, 3, 40},
+    {4, "delta_step_prev_8", "delta:form=step,group=32,prev=8", DW_F16, DW_BF16, 1, 2, 33},
     /* Microscaling. */
     {4, "mx", "mx", DW_F32, DW_F32, 1, 2, 40},
     {4, "mx_int8", "mx:element=int8", DW_F16, DW_F32, 2, 1, 33},
