@@ -120,6 +120,7 @@ static void fail_each_allocation(const char *config)
 static void every_allocation_may_fail_once(void **state)
 {
     fail_each_allocation("delta:bits=4,incarnation=3");
+    fail_each_allocation("delta:bits=4,prev=8,incarnation=3");
     fail_each_allocation("delta:form=step,group=sample,rounding=dither,entropy=rans,incarnation=3");
     fail_each_allocation(
         "delta:form=step,group=sample,rounding=trellis,entropy=rans,incarnation=3");
