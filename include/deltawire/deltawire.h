@@ -510,9 +510,9 @@ DW_API dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, s
 
 /* Makes a frame that carries prev itself, exactly, for n keys of the same shape. A decoder that
  * missed frames gets from it the tensor that it missed, and x is not needed; poisoned groups arrive
- * as prev. cap: dw_frame_bound for the same config with key = DW_KEY_F32 is always enough. Errors:
- * ARGUMENT (a key that is not held), BUFFER_TOO_SMALL, NO_MEMORY, UNSUPPORTED (an encoder on a
- * GPU). */
+ * as prev, and with prev=8 or prev=4 all values as rounded to these bits. cap: dw_frame_bound for
+ * the same config with key = DW_KEY_F32 is always enough. Errors: ARGUMENT (a key that is not
+ * held), BUFFER_TOO_SMALL, NO_MEMORY, UNSUPPORTED (an encoder on a GPU). */
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
@@ -649,8 +649,8 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  *
  * Errors: ARGUMENT (the key, or with NULL any key, is in a frame in flight; it is not held),
  * NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
- * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed), those of
- * host.backing. Nothing is changed then. */
+ * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed), UNSUPPORTED (of
+ * prev=8 or 4, to a GPU), those of host.backing. Nothing is changed then. */
 typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
 DW_API dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
                                    void *context);

@@ -108,7 +108,8 @@ class Codec(Owned):
     def peek(self, id: Id) -> Tensor:
         """A copy, of shape (1, T, C), of the last reconstruction of an id.
 
-        Its dtype is the one in which the reconstruction is kept in memory.
+        Its dtype is the one in which the reconstruction is kept in memory; of prev=8 and prev=4,
+        which keep it rounded, bf16.
         Errors: ARGUMENT (nothing is held for this id), UNSUPPORTED (the state is in the memory of
         a GPU).
         """

@@ -251,6 +251,8 @@ class Encoder(Codec):
     def resync(self, ids: Ids) -> bytes:
         """A frame with the exact last reconstructions of ids, for a decoder that missed frames.
 
+        With prev=8 and prev=4, with the rounded ones that are kept.
+
         ids: different ids that were encoded before, all with samples of one shape.
         Errors: ARGUMENT (nothing is held for an id), NO_MEMORY.
         """

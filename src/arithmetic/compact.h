@@ -65,8 +65,8 @@ DW_INLINE uint32_t dw_compact_code(uint32_t element, float inverse, uint32_t bit
     return (uint32_t)(code < far ? code : far) | (element >> 12 & 8u);
 }
 
-/* The element of a code; exact, but for code 0 of 8 bits, which is not written, with the largest
- * unit. */
+/* The element of a code; exact, but for code 0 of 8 bits, which is neither written nor read, with
+ * the largest unit. */
 DW_INLINE uint16_t dw_compact_element(int32_t code, float unit, uint32_t bits)
 {
     int32_t n = code & 7, middle = 2 * n - 4, far = 4 * n - 16;

@@ -151,6 +151,11 @@ dw_status dw_saved_read(const uint8_t *from, uint64_t len, dw_saved *saved, cons
     if (dw_get(from + AT_PREV_DIGEST, 8) !=
         dw_digest_bytes(saved->prev, len - DW_SAVED_HEADER_BYTES))
         return DW_ERR_CORRUPT;
+    /* It would become another code when the copy that it is read into is made compact again. */
+    *why = "one of its codes stands for no value";
+    uint64_t codes = dw_compact_codes_bytes(8, dw_compact_groups(values_of(saved)));
+    if (dw_compact_bits(saved->dtype) == 8 && memchr(saved->prev, 0, (size_t)codes))
+        return DW_ERR_FORMAT;
     *why = "";
     return DW_OK;
 }

@@ -5,9 +5,11 @@
  * test_real.c compares their errors with those of prev=bf16. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "codecs/copies.h"
 #include "kernels/kernels.h"
 #include "support/tool.h"
+#include "wire/frame.h"
 
 enum { N = 2, T = 5, C = 67, SIZE = T * C, GROUP = 16, GROUPS = (SIZE + GROUP - 1) / GROUP };
 static const dw_key keys[N] = {{1, 0}, {2, 5}};
@@ -120,6 +122,19 @@ static void both_ends_hold_the_same_near_y(void **state)
         for (int bits = 8; bits >= 4; bits -= 4) run(configs[i], bits);
 }
 
+/* No encoder writes it, and whoever read it would hold another prev than one who gets that in a
+ * frame. */
+static void refuses_code_0(dw_decoder *decoder, const uint8_t *saved, size_t len)
+{
+    uint8_t changed[4096];
+    memcpy(changed, saved, len);
+    changed[96 + 20] = 0;
+    dw_put(changed + 80, dw_digest_bytes(changed + 96, len - 96), 8);
+    dw_put(changed + 88, dw_digest_bytes(changed, 88), 8);
+    assert_int_equal(dw_decoder_import(decoder, changed, len), DW_ERR_FORMAT);
+    assert_non_null(strstr(dw_decoder_why(decoder), "stands for no value"));
+}
+
 /* A frame that is refused, and one that is lost, change nothing; a frame that carries prev, and a
  * saved state, bring the other end exactly what this one holds. */
 static void copies_survive_losses_resyncs_and_saving(void **state)
@@ -148,7 +163,13 @@ static void copies_survive_losses_resyncs_and_saving(void **state)
             dw_encoder_resync(r.pair.encoder, turned, N, r.pair.frame, r.pair.cap, &r.pair.len),
             DW_OK);
         assert_int_equal(test_pair_decode(&r.pair, &r.ty), DW_OK);
-        for (int n = 0; n < N; n++) test_pair_in_step(&r.pair, keys[n]);
+        for (int n = 0; n < N; n++) {
+            dw_tensor prev;
+            test_pair_in_step(&r.pair, keys[n]);
+            assert_int_equal(dw_encoder_peek(r.pair.encoder, keys[n], &prev), DW_OK);
+            for (size_t i = 0; i < SIZE; i++) /* y is the rounded prev, in the order of turned */
+                assert_true(r.y[(1 - (size_t)n) * SIZE + i] == test_get(prev.data, DW_BF16, i));
+        }
         test_pair_take_reply(&r.pair);
 
         dw_decoder *other = test_decoder(text);
@@ -156,6 +177,7 @@ static void copies_survive_losses_resyncs_and_saving(void **state)
             assert_int_equal(
                 test_export_decoder(r.pair.decoder, keys[n], saved, sizeof saved, &len), DW_OK);
             assert_int_equal(len, 96 + GROUPS * (2 * bits + 1));
+            if (bits == 8) refuses_code_0(other, saved, len);
             assert_int_equal(dw_decoder_import(other, saved, len), DW_OK);
         }
         dw_decoder_destroy(r.pair.decoder);
