@@ -53,7 +53,29 @@ static dw_status check_page(storage_file *file, dw_why *why)
     return DW_OK;
 }
 
-static dw_status check_file(storage_file *file, dw_why *why)
+static bool has_index(const storage_file *file)
+{
+    int fd;
+    if (dw_disk_open(file->index, false, &fd)) return false;
+    dw_disk_close(fd);
+    return true;
+}
+
+static dw_status open_file(storage_file *file, dw_why *why)
+{
+    int error = dw_disk_open(file->path, false, &file->fd);
+    if (error == ENOENT && has_index(file))
+        return dw_say(why, DW_ERR_IO,
+                      "%.100s is not there, but its index %.100s is: put the file back, or "
+                      "delete the index to begin anew",
+                      file->path, file->index);
+    if (error == ENOENT) error = dw_disk_open(file->path, true, &file->fd);
+    if (!error) return DW_OK;
+    return dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", file->path, strerror(error));
+}
+
+/* Locks the file, and reads what it is. *is_gone: another process has removed it. */
+static dw_status check_file(storage_file *file, bool *is_gone, dw_why *why)
 {
     int error = dw_disk_size(file->fd, &file->size);
     if (error == EINVAL)
@@ -61,7 +83,9 @@ static dw_status check_file(storage_file *file, dw_why *why)
                       "%.100s is not a regular file: name one that may be made there", file->path);
     if (error)
         return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(error));
-    error = dw_disk_lock(file->fd);
+    error = dw_disk_lock(file->fd, file->path);
+    *is_gone = error == ESTALE;
+    if (*is_gone) return DW_OK;
     if (error == EWOULDBLOCK)
         return dw_say(why, DW_ERR_IO, "%.100s is in use: give every process a file of its own",
                       file->path);
@@ -72,14 +96,6 @@ static dw_status check_file(storage_file *file, dw_why *why)
     if (error)
         return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(error));
     return check_page(file, why);
-}
-
-static bool has_index(const storage_file *file)
-{
-    int fd;
-    if (dw_disk_open(file->index, false, &fd)) return false;
-    dw_disk_close(fd);
-    return true;
 }
 
 dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why)
@@ -94,18 +110,13 @@ dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why
     } else {
         memcpy(file->index, path, length);
         memcpy(file->index + length, ending, sizeof ending);
-        int error = dw_disk_open(path, false, &file->fd);
-        if (error == ENOENT && has_index(file))
-            status = dw_say(why, DW_ERR_IO,
-                            "%.100s is not there, but its index %.100s is: put the file back, or "
-                            "delete the index to begin anew",
-                            path, file->index);
-        else if (error == ENOENT)
-            error = dw_disk_open(path, true, &file->fd);
-        if (!status && error)
-            status = dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", path, strerror(error));
+        for (bool is_gone = true; !status && is_gone;) {
+            if (file->fd >= 0) dw_disk_close(file->fd);
+            file->fd = -1;
+            status = open_file(file, why);
+            if (!status) status = check_file(file, &is_gone, why);
+        }
     }
-    if (!status) status = check_file(file, why);
     if (status) dw_storage_file_close(file, false);
     return status;
 }
