@@ -383,7 +383,7 @@ dw_status dw_storage_records_store(storage_records *all, const void *copy, uint6
         b = take_buffer(all, bytes, true);
         if (!b || !take_record(all, bytes, record)) {
             if (b) give_buffer(all, b);
-            status = DW_ERR_NO_MEMORY;
+            status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a copy");
         }
     }
     pthread_mutex_unlock(&all->lock);
