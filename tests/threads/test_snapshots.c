@@ -181,6 +181,34 @@ static void space_is_what_changed_since(void **state)
     remove_files();
 }
 
+/* Copies become longer from round to round, or have any of five lengths. What is between two slots
+ * that live is used again, also by longer ones, and in a later process. */
+static void lengths_that_differ_share_the_space(void **state)
+{
+    static uint8_t large[22 * 4096], back[22 * 4096];
+    static const uint64_t pages[] = {1, 2, 3, 5, 7};
+    test_random random = {test_seed()};
+    for (uint64_t round = 0; round < 40; round++) {
+        copy_name names[KEYS];
+        uint64_t bytes[KEYS];
+        dw_storage *storage = open_storage();
+        for (uint64_t k = 0; k < KEYS; k++) {
+            uint64_t any = test_next(&random);
+            bytes[k] = 4096 * (round < 20 ? 1 + round + any % 3 : pages[any % 5]);
+            memcpy(large, &any, sizeof any);
+            assert_int_equal(dw_storage_keep(storage, large, bytes[k], names[k], NULL), DW_OK);
+        }
+        uint64_t lives = counters_of(storage).pinned_bytes; /* of the last round, too */
+        uint64_t made = save(storage, 0);
+        assert_true(counters_of(storage).file_bytes <= 3 * lives);
+        for (uint64_t k = 0; k < KEYS; k++)
+            assert_int_equal(dw_storage_fetch(storage, made, names[k], back, bytes[k], NULL),
+                             DW_OK);
+        dw_storage_close(storage);
+    }
+    remove_files();
+}
+
 static void what_was_kept_can_be_let_go(void **state)
 {
     copy_name names[KEYS], other;
@@ -436,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_process_leaves_its_snapshots),
         cmocka_unit_test(space_is_what_changed_since),
+        cmocka_unit_test(lengths_that_differ_share_the_space),
         cmocka_unit_test(what_was_kept_can_be_let_go),
         cmocka_unit_test(several_read_one_record),
         cmocka_unit_test(an_index_that_does_not_fit_is_refused),
