@@ -30,9 +30,12 @@ int dw_disk_size(int fd, uint64_t *bytes)
     return S_ISREG(found.st_mode) ? 0 : EINVAL;
 }
 
-int dw_disk_lock(int fd)
+int dw_disk_lock(int fd, const char *path)
 {
-    return flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
+    struct stat locked, named;
+    if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &locked)) return errno;
+    if (stat(path, &named)) return errno == ENOENT ? ESTALE : errno;
+    return locked.st_dev == named.st_dev && locked.st_ino == named.st_ino ? 0 : ESTALE;
 }
 
 int dw_disk_read(int fd, uint64_t offset, void *to, uint64_t bytes)

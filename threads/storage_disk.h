@@ -16,8 +16,9 @@ void dw_disk_close(int fd);
 /* EINVAL: it is not a regular file. */
 int dw_disk_size(int fd, uint64_t *bytes);
 
-/* EWOULDBLOCK: another process, or another descriptor, has the lock. */
-int dw_disk_lock(int fd);
+/* EWOULDBLOCK: another process, or another descriptor, has the lock. ESTALE: it is no longer the
+ * file of this name, because who had the lock before has removed it. */
+int dw_disk_lock(int fd, const char *path);
 
 /* Read and write all bytes. read: EIO where the file is too short. */
 int dw_disk_read(int fd, uint64_t offset, void *to, uint64_t bytes);

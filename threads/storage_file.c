@@ -53,7 +53,29 @@ static dw_status check_page(storage_file *file, dw_why *why)
     return DW_OK;
 }
 
-static dw_status check_file(storage_file *file, dw_why *why)
+static bool has_index(const storage_file *file)
+{
+    int fd;
+    if (dw_disk_open(file->index, false, &fd)) return false;
+    dw_disk_close(fd);
+    return true;
+}
+
+static dw_status open_file(storage_file *file, dw_why *why)
+{
+    int error = dw_disk_open(file->path, false, &file->fd);
+    if (error == ENOENT && has_index(file))
+        return dw_say(why, DW_ERR_IO,
+                      "%.100s is not there, but its index %.100s is: put the file back, or "
+                      "delete the index to begin anew",
+                      file->path, file->index);
+    if (error == ENOENT) error = dw_disk_open(file->path, true, &file->fd);
+    if (!error) return DW_OK;
+    return dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", file->path, strerror(error));
+}
+
+/* Locks the file, and reads what it is. *is_gone: another process has removed it. */
+static dw_status check_file(storage_file *file, bool *is_gone, dw_why *why)
 {
     int error = dw_disk_size(file->fd, &file->size);
     if (error == EINVAL)
@@ -61,7 +83,9 @@ static dw_status check_file(storage_file *file, dw_why *why)
                       "%.100s is not a regular file: name one that may be made there", file->path);
     if (error)
         return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(error));
-    error = dw_disk_lock(file->fd);
+    error = dw_disk_lock(file->fd, file->path);
+    *is_gone = error == ESTALE;
+    if (*is_gone) return DW_OK;
     if (error == EWOULDBLOCK)
         return dw_say(why, DW_ERR_IO, "%.100s is in use: give every process a file of its own",
                       file->path);
@@ -74,38 +98,28 @@ static dw_status check_file(storage_file *file, dw_why *why)
     return check_page(file, why);
 }
 
-static bool has_index(const storage_file *file)
-{
-    int fd;
-    if (dw_disk_open(file->index, false, &fd)) return false;
-    dw_disk_close(fd);
-    return true;
-}
-
 dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why)
 {
     static const char ending[] = ".index";
     size_t length = strlen(path);
-    *file = (storage_file){
-        .fd = -1, .path = strdup(path), .index = malloc(length + sizeof ending), .end = PAGE};
+    *file = (storage_file){.fd = -1,
+                           .path = strdup(path),
+                           .index = malloc(length + sizeof ending),
+                           .end = PAGE,
+                           .first = 1};
     dw_status status = DW_OK;
     if (!file->path || !file->index) {
         status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
     } else {
         memcpy(file->index, path, length);
         memcpy(file->index + length, ending, sizeof ending);
-        int error = dw_disk_open(path, false, &file->fd);
-        if (error == ENOENT && has_index(file))
-            status = dw_say(why, DW_ERR_IO,
-                            "%.100s is not there, but its index %.100s is: put the file back, or "
-                            "delete the index to begin anew",
-                            path, file->index);
-        else if (error == ENOENT)
-            error = dw_disk_open(path, true, &file->fd);
-        if (!status && error)
-            status = dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", path, strerror(error));
+        for (bool is_gone = true; !status && is_gone;) {
+            if (file->fd >= 0) dw_disk_close(file->fd);
+            file->fd = -1;
+            status = open_file(file, why);
+            if (!status) status = check_file(file, &is_gone, why);
+        }
     }
-    if (!status) status = check_file(file, why);
     if (status) dw_storage_file_close(file, false);
     return status;
 }
@@ -152,85 +166,70 @@ void dw_storage_file_close(storage_file *file, bool removes)
 {
     if (removes) (void)dw_disk_remove(file->path);
     if (file->fd >= 0) dw_disk_close(file->fd);
-    for (uint64_t i = 0; i < file->n_classes; i++) free(file->classes[i].free);
-    free(file->classes);
+    free(file->used);
     free(file->path);
     free(file->index);
     *file = (storage_file){.fd = -1};
 }
 
-static uint64_t slot_bytes(uint64_t bytes)
+/* ---- Slots ----------------------------------------------------------------------------------- */
+
+static uint64_t pages_of(uint64_t bytes)
 {
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    return (bytes + PAGE - 1) / PAGE;
 }
 
-/* The first class whose slots are not shorter. */
-static uint64_t find_class(const storage_file *file, uint64_t bytes)
+/* Whether a page is used. Returns how many pages from it on are alike, as far as that is seen. */
+static uint64_t look(const storage_file *file, uint64_t page, bool *is_used)
 {
-    uint64_t low = 0, high = file->n_classes;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (file->classes[middle].bytes < bytes)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    uint64_t word = file->used[page / 64];
+    *is_used = word >> page % 64 & 1;
+    return page % 64 == 0 && (word == 0 || word == UINT64_MAX) ? 64 : 1;
 }
 
-static storage_class *class_of(storage_file *file, uint64_t bytes)
+/* Used pages become free, and free ones used. */
+static void turn(storage_file *file, uint64_t page, uint64_t n)
 {
-    uint64_t at = find_class(file, bytes);
-    if (at < file->n_classes && file->classes[at].bytes == bytes) return &file->classes[at];
-    storage_class *grown = realloc(file->classes, (file->n_classes + 1) * sizeof *grown);
-    if (!grown) return NULL;
-    file->classes = grown;
-    memmove(grown + at + 1, grown + at, (file->n_classes - at) * sizeof *grown);
-    file->n_classes++;
-    grown[at] = (storage_class){.bytes = bytes};
-    return &grown[at];
+    for (uint64_t i = page; i < page + n; i++) file->used[i / 64] ^= (uint64_t)1 << i % 64;
 }
 
-/* The next slot of a class. It has room to be free. */
-static bool add_slot(storage_file *file, storage_class *of, uint64_t *offset)
+/* Makes free pages a slot, and the file longer where needed. */
+static bool use(storage_file *file, uint64_t page, uint64_t n)
 {
-    if (of->slots == of->cap) {
-        uint64_t cap = of->cap ? 2 * of->cap : 64;
-        uint64_t *grown = realloc(of->free, cap * sizeof *grown);
+    uint64_t words = (page + n) / 64 + 1;
+    if (words > file->words) {
+        uint64_t *grown = realloc(file->used, 2 * words * sizeof *grown);
         if (!grown) return false;
-        of->free = grown;
-        of->cap = cap;
+        memset(grown + file->words, 0, (2 * words - file->words) * sizeof *grown);
+        file->used = grown;
+        file->words = 2 * words;
     }
-    of->slots++;
-    *offset = file->end;
-    file->end += of->bytes;
+    turn(file, page, n);
+    if (file->end < (page + n) * PAGE) file->end = (page + n) * PAGE;
     return true;
 }
 
 bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset)
 {
-    storage_class *of = class_of(file, slot_bytes(bytes));
-    if (!of) return false;
-    if (!of->n_free) return add_slot(file, of, offset);
-    *offset = of->free[--of->n_free];
-    return true;
+    uint64_t n = pages_of(bytes), gap = 0, end = file->end / PAGE, alike, page;
+    bool is_used;
+    while (file->first < end && (alike = look(file, file->first, &is_used), is_used))
+        file->first += alike;
+    for (page = file->first; gap < n && page < end; page += alike) {
+        alike = look(file, page, &is_used);
+        gap = is_used ? 0 : gap + alike;
+    }
+    *offset = (page - gap) * PAGE;
+    return use(file, page - gap, n);
 }
 
 bool dw_storage_file_place(storage_file *file, uint64_t bytes, uint64_t offset)
 {
-    uint64_t own = slot_bytes(bytes), at;
-    while (file->end < offset) {
-        uint64_t gap = offset - file->end;
-        storage_class *of = class_of(file, gap < own ? gap : own);
-        if (!of || !add_slot(file, of, &at)) return false;
-        of->free[of->n_free++] = at;
-    }
-    storage_class *of = class_of(file, own);
-    return of && add_slot(file, of, &at);
+    return use(file, offset / PAGE, pages_of(bytes));
 }
 
 void dw_storage_file_give(storage_file *file, uint64_t offset, uint64_t bytes)
 {
-    storage_class *of = &file->classes[find_class(file, slot_bytes(bytes))];
-    of->free[of->n_free++] = offset;
+    turn(file, offset / PAGE, pages_of(bytes));
+    if (file->first > offset / PAGE) file->first = offset / PAGE;
 }

@@ -310,7 +310,7 @@ void *dw_storage_records_serve(void *context)
         pthread_mutex_unlock(&all->lock);
         int error = move(all, b, &r);
         pthread_mutex_lock(&all->lock);
-        while (b->pinned) pthread_cond_wait(&all->done, &all->lock);
+        while (b->pins) pthread_cond_wait(&all->done, &all->lock);
         all->n_busy_writes -= b->writes;
         settle(all, b, error);
         pthread_cond_broadcast(&all->done);
@@ -383,7 +383,7 @@ dw_status dw_storage_records_store(storage_records *all, const void *copy, uint6
         b = take_buffer(all, bytes, true);
         if (!b || !take_record(all, bytes, record)) {
             if (b) give_buffer(all, b);
-            status = DW_ERR_NO_MEMORY;
+            status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a copy");
         }
     }
     pthread_mutex_unlock(&all->lock);
@@ -474,11 +474,11 @@ static int copy_from(storage_records *all, storage_buffer *b, void *copy)
         give_buffer(all, b);
         return error;
     }
-    b->pinned = true;
+    b->pins++;
     pthread_mutex_unlock(&all->lock);
     memcpy(copy, b->data, b->bytes);
     pthread_mutex_lock(&all->lock);
-    b->pinned = false;
+    b->pins--;
     pthread_cond_broadcast(&all->done);
     return 0;
 }
@@ -502,16 +502,19 @@ dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, ui
 {
     storage_records *all = context;
     pthread_mutex_lock(&all->lock);
-    storage_buffer *b = record_of(all, record)->buffer;
+    storage_buffer *b;
+    for (bool waits = false; (b = record_of(all, record)->buffer) && !b->writes && b->state == BUSY;
+         waits = true) { /* another reader of the record may give the buffer back meanwhile */
+        all->counters.waits += !waits;
+        b->wanted = true;
+        wait_for_one(all);
+    }
     if (b && b->state == TO_READ) { /* no thread has begun, so this one does it */
         take_off(&all->to_read, b);
         record_of(all, record)->buffer = NULL;
         give_buffer(all, b);
         b = NULL;
     }
-    if (b && !b->writes && b->state == BUSY) all->counters.waits++;
-    if (b) b->wanted = true;
-    while (b && !b->writes && b->state == BUSY) wait_for_one(all);
     int error = b ? copy_from(all, b, copy) : read_now(all, record_of(all, record), copy);
     all->counters.reads++;
     all->counters.read_bytes += bytes;

@@ -33,8 +33,8 @@ typedef struct storage_buffer {
     buffer_state state;
     bool writes;   /* it holds what the file does not have yet */
     bool released; /* BUSY: the record is to be freed when the thread is done */
-    bool pinned;   /* its bytes are being copied: the thread leaves it to the copier */
     bool wanted;   /* somebody waits until it is READY, so it is not given back before */
+    uint64_t pins; /* how many copy its bytes now: the thread leaves it to them */
     int error;     /* of the last attempt; -1: the digest does not match */
 } storage_buffer;
 

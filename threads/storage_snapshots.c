@@ -136,7 +136,7 @@ dw_status dw_storage_snapshots_save(storage_records *all, uint64_t keeps, uint64
     if (made) {
         *made = 0;
         status = make(all, keeps, made, why);
-    } else if (!all->is_unsure) {
+    } else if (find(all, 0) >= 0) { /* where there is none, nothing was kept */
         pthread_mutex_lock(&all->lock);
         let_go(all, bit(find(all, 0)));
         pthread_mutex_unlock(&all->lock);

@@ -99,11 +99,15 @@ static dw_status write_ends(dw_stage *stage, writer *w)
     return DW_OK;
 }
 
-/* Makes the snapshot, and names it. The one that the last checkpoint names stays. */
+/* Makes the snapshot, and names it. The one that the last checkpoint names stays: before the first
+ * one of a run that uses no states, the last one of the storage. */
 static dw_status write_snapshot(dw_stage *stage, writer *w)
 {
     uint8_t number[NUMBER_BYTES];
+    dw_storage_counters now = {.struct_size = sizeof now};
     if (!w->keeps || w->file.error) return DW_OK;
+    (void)dw_storage_count(w->storage, &now);
+    if (!stage->snapshot) stage->snapshot = now.snapshot;
     dw_status status = dw_storage_save(w->storage, stage->snapshot, &stage->next_snapshot, &w->why);
     if (status < 0) return dw_say(&stage->why, status, "state: %s", w->why.text);
     dw_put64(number, stage->next_snapshot);
@@ -241,7 +245,9 @@ static dw_status find_usable(dw_stage *stage, const dw_checkpoint *start, uint32
 typedef struct reader {
     const char *path;
     FILE *file;
-    uint64_t left;     /* bytes of pieces */
+    uint64_t left; /* bytes of pieces */
+    bool is_apart; /* the values of the piece are in the snapshot, under this name */
+    uint8_t name[DW_STORAGE_NAME_BYTES];
     uint64_t snapshot; /* 0: all states are in the file */
     dw_storage *storage;
     uint8_t *room;
@@ -323,11 +329,12 @@ static dw_status open_file(reader *r, uint32_t rank, uint64_t digest)
     return status;
 }
 
-/* Reads the values of a piece from the snapshot. */
-static dw_status fetch(reader *r, const uint8_t *name, size_t len)
+/* Reads the values of a piece that is used, if they are in the snapshot. */
+static dw_status fetch(reader *r, size_t len)
 {
     dw_why why;
-    dw_status status = dw_storage_fetch(r->storage, r->snapshot, name, r->room + SAVED_BYTES,
+    if (!r->is_apart) return DW_OK;
+    dw_status status = dw_storage_fetch(r->storage, r->snapshot, r->name, r->room + SAVED_BYTES,
                                         len - SAVED_BYTES, &why);
     if (status == DW_OK) return DW_OK;
     return dw_say(r->why, status,
@@ -343,22 +350,21 @@ static dw_status next_piece(reader *r, dw_codec_end *end, size_t *len)
     if (r->left < sizeof head || fread(head, sizeof head, 1, r->file) != 1)
         return damaged(r, "it ends within a piece");
     uint64_t bytes = dw_get64(head + 8);
-    uint8_t name[DW_STORAGE_NAME_BYTES];
-    bool is_apart = r->snapshot && dw_get32(head + 4) == IS_IN_SNAPSHOT;
-    uint64_t here = is_apart ? SAVED_BYTES + sizeof name : bytes;
+    r->is_apart = r->snapshot && dw_get32(head + 4) == IS_IN_SNAPSHOT;
+    uint64_t here = r->is_apart ? SAVED_BYTES + sizeof r->name : bytes;
     r->left -= sizeof head;
-    if (here > r->left || dw_get32(head) >= DW_CODEC_ENDS || (is_apart && bytes <= SAVED_BYTES))
+    if (here > r->left || dw_get32(head) >= DW_CODEC_ENDS || (r->is_apart && bytes <= SAVED_BYTES))
         return damaged(r, "a piece has no place");
     *end = (dw_codec_end)dw_get32(head);
     *len = (size_t)bytes;
     dw_status status = make_room(r, bytes);
     if (status < 0) return status;
     r->left -= here;
-    bytes = is_apart ? SAVED_BYTES : bytes;
+    bytes = r->is_apart ? SAVED_BYTES : bytes;
     if (fread(r->room, 1, (size_t)bytes, r->file) != bytes ||
-        (is_apart && fread(name, sizeof name, 1, r->file) != 1))
+        (r->is_apart && fread(r->name, sizeof r->name, 1, r->file) != 1))
         return damaged(r, "it ends within a piece");
-    return is_apart ? fetch(r, name, *len) : DW_OK;
+    return DW_OK;
 }
 
 static dw_status import_all(dw_stage *stage, reader *r, uint32_t usable)
@@ -372,6 +378,8 @@ static dw_status import_all(dw_stage *stage, reader *r, uint32_t usable)
         dw_channel *channel = channel_of(stage, end);
         if (!channel) return damaged(r, "a piece has no place");
         if (!(usable & (is_forward(end) ? FORWARD : BACKWARD))) continue;
+        status = fetch(r, len);
+        if (status < 0) return status;
         status = dw_channel_import(channel, is_sent(end), r->room, len);
         if (status < 0)
             return dw_say(&stage->why, status, "what the codecs keep in %.200s cannot be used: %s",
@@ -395,8 +403,8 @@ static void find_out(dw_stage *stage, const reader *r, char why[300])
     if (now.snapshot == r->snapshot || now.snapshot_before == r->snapshot)
         stage->snapshot = r->snapshot;
     else
-        snprintf(why, 300, "the file %.200s of rank %u does not have the snapshot that it saved",
-                 stage->settings->config.state, rank);
+        snprintf(why, 300,
+                 "the file of --state of rank %u does not have the snapshot that it saved", rank);
 }
 
 /* What all ranks learn of all: whether their files are there, and their snapshots. DW_OK with

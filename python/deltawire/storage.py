@@ -6,6 +6,7 @@ import os
 from typing import Any, NamedTuple, Optional, Union
 
 from deltawire._library import ffi, pools
+from deltawire.bytes_in import Bytes
 from deltawire.errors import check, new_why, refuse
 from deltawire.owner import Lent
 
@@ -48,8 +49,8 @@ class Storage(Lent):
 
     Snapshots are copies that a later process reads, docs/state.md: keep() takes bytes and returns
     their name; save() makes a snapshot of what was kept, and returns its number; it lets go of all
-    others but `keeps`. fetch() reads a copy of so many bytes. Errors: IO; MISMATCH, CORRUPT: there
-    is no such copy, or it is damaged.
+    others but `keeps`. let_go() lets go of what was kept. fetch() reads a copy of so many bytes.
+    Errors: IO; MISMATCH, CORRUPT: there is no such copy, or it is damaged.
     """
 
     _noun = "storage"
@@ -64,11 +65,16 @@ class Storage(Lent):
         self._handle = made[0]
         self._open = True
 
-    def keep(self, copy: bytes) -> bytes:
+    def keep(self, copy: Any) -> bytes:
         """Keeps bytes for the next snapshot."""
         name, why = ffi.new("uint8_t[16]"), new_why()
-        self._call(pools.dw_storage_keep, ffi.from_buffer(copy), len(copy), name, why)
+        with Bytes(copy, "copy") as given:
+            self._call(pools.dw_storage_keep, given.pointer, given.length, name, why)
         return bytes(name)
+
+    def let_go(self) -> None:
+        """Lets go of what was kept since the last snapshot."""
+        self._call(pools.dw_storage_save, 0, ffi.NULL, new_why())
 
     def save(self, keeps: int = 0) -> int:
         """Makes a snapshot of what was kept."""

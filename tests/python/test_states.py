@@ -191,6 +191,13 @@ def test_a_snapshot_outlives_its_storage(tmp_path):
             storage.fetch(last, names[0], 5000)
         with refused("ARGUMENT", "16 bytes"):
             storage.fetch(last, b"short", 5000)
+        floats = normal((3, 50), 1)
+        floats_name = storage.keep(floats)
+        assert storage.fetch(storage.save(), floats_name, 600) == floats.tobytes()
+        storage.keep(b"other")
+        assert storage.counters().pinned == 2
+        storage.let_go()
+        assert storage.counters().pinned == 1
 
 
 def test_an_encoder_closes_the_storage_that_it_made(tmp_path):

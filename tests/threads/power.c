@@ -307,9 +307,10 @@ int dw_disk_size(int fd, uint64_t *bytes)
     return end(is_well ? 0 : EIO);
 }
 
-int dw_disk_lock(int fd)
+int dw_disk_lock(int fd, const char *path)
 {
     (void)fd;
+    (void)path;
     return end(begin() ? 0 : EIO);
 }
 

@@ -254,11 +254,70 @@ static void a_call_that_fails_leaves_them_too(void **state)
     assert_true(told > all / 3);
 }
 
+/* What was kept takes no space for ever, although no snapshot can be made any more. */
+static void what_was_kept_can_be_let_go_after_a_failed_sync(void **state)
+{
+    (void)state;
+    run r = {.n = 0};
+    copy copies[2] = {{.seed = 1, .bytes = 5000}, {.seed = 2, .bytes = 5000}};
+    uint8_t bytes[2][MOST_BYTES];
+    uint64_t made;
+    dw_why why;
+    dw_storage_counters c = {.struct_size = sizeof c};
+    power_clear();
+    dw_storage *storage = open_storage(&r);
+    const dw_backing *backing = dw_storage_backing(storage);
+    for (int i = 0; i < 2; i++) fill(&copies[i], bytes[i]);
+    /* The thread writes the first one before the second one, which the snapshot has. */
+    backing->write(backing->context, bytes[0], 5000, &copies[0].record, &why);
+    dw_storage_keep(storage, bytes[1], 5000, copies[1].name, &why);
+    assert_int_equal(dw_storage_save(storage, 0, &made, &why), DW_OK);
+    dw_storage_keep(storage, bytes[0], 5000, copies[0].name, &why);
+    backing->release(backing->context, copies[0].record);
+    power_fail(1, false);
+    assert_int_equal(dw_storage_save(storage, 0, &made, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, "failed to sync"));
+    dw_storage_count(storage, &c);
+    assert_int_equal(c.pinned, 2);
+    assert_int_equal(dw_storage_save(storage, 0, NULL, &why), DW_OK);
+    dw_storage_count(storage, &c);
+    assert_int_equal(c.pinned, 1);
+    dw_storage_close(storage);
+}
+
+static size_t most_bytes = SIZE_MAX;
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    return bytes > most_bytes ? NULL : __real_malloc(bytes);
+}
+
+static void a_copy_without_memory_has_a_sentence(void **state)
+{
+    (void)state;
+    run r = {.n = 0};
+    copy c = {.bytes = MOST_BYTES};
+    uint8_t bytes[MOST_BYTES] = {0};
+    dw_why why;
+    power_clear();
+    dw_storage *storage = open_storage(&r);
+    most_bytes = MOST_BYTES / 2;
+    dw_status status = dw_storage_keep(storage, bytes, c.bytes, c.name, &why);
+    most_bytes = SIZE_MAX;
+    assert_int_equal(status, DW_ERR_NO_MEMORY);
+    assert_non_null(strstr(why.text, "no memory"));
+    dw_storage_close(storage);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_leaves_the_last_snapshots_or_those_before),
         cmocka_unit_test(a_call_that_fails_leaves_them_too),
+        cmocka_unit_test(what_was_kept_can_be_let_go_after_a_failed_sync),
+        cmocka_unit_test(a_copy_without_memory_has_a_sentence),
     };
     if (argc > 1) images_wanted = strtoull(argv[1], NULL, 10);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "deltawire/storage.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -180,6 +181,34 @@ static void space_is_what_changed_since(void **state)
     remove_files();
 }
 
+/* Copies become longer from round to round, or have any of five lengths. What is between two slots
+ * that live is used again, also by longer ones, and in a later process. */
+static void lengths_that_differ_share_the_space(void **state)
+{
+    static uint8_t large[22 * 4096], back[22 * 4096];
+    static const uint64_t pages[] = {1, 2, 3, 5, 7};
+    test_random random = {test_seed()};
+    for (uint64_t round = 0; round < 40; round++) {
+        copy_name names[KEYS];
+        uint64_t bytes[KEYS];
+        dw_storage *storage = open_storage();
+        for (uint64_t k = 0; k < KEYS; k++) {
+            uint64_t any = test_next(&random);
+            bytes[k] = 4096 * (round < 20 ? 1 + round + any % 3 : pages[any % 5]);
+            memcpy(large, &any, sizeof any);
+            assert_int_equal(dw_storage_keep(storage, large, bytes[k], names[k], NULL), DW_OK);
+        }
+        uint64_t lives = counters_of(storage).pinned_bytes; /* of the last round, too */
+        uint64_t made = save(storage, 0);
+        assert_true(counters_of(storage).file_bytes <= 3 * lives);
+        for (uint64_t k = 0; k < KEYS; k++)
+            assert_int_equal(dw_storage_fetch(storage, made, names[k], back, bytes[k], NULL),
+                             DW_OK);
+        dw_storage_close(storage);
+    }
+    remove_files();
+}
+
 static void what_was_kept_can_be_let_go(void **state)
 {
     copy_name names[KEYS], other;
@@ -202,6 +231,85 @@ static void what_was_kept_can_be_let_go(void **state)
     assert_int_equal(dw_storage_keep(storage, bytes, 0, other, &why), DW_ERR_ARGUMENT);
     assert_int_equal(dw_storage_save(NULL, 0, &made, &why), DW_ERR_ARGUMENT);
     assert_int_equal(dw_storage_fetch(storage, made, NULL, bytes, BYTES, &why), DW_ERR_ARGUMENT);
+    dw_storage_close(storage);
+    remove_files();
+}
+
+/* ---- Records that several read --------------------------------------------------------------- */
+
+enum { READERS = 4, LARGE = 1 << 20, VISITS = 60 };
+
+/* Readers of one record, which begin at the same time. */
+typedef struct reader {
+    dw_storage *storage;
+    pthread_barrier_t *barrier;
+    const uint8_t *expected;
+    const uint8_t *name; /* NULL: through the backing */
+    uint64_t *snapshot, *record;
+    uint64_t wrong;
+} reader;
+
+static void *read_shared(void *argument)
+{
+    reader *r = argument;
+    const dw_backing *backing = dw_storage_backing(r->storage);
+    uint8_t *bytes = malloc(LARGE);
+    for (int i = 0; i < VISITS; i++) {
+        pthread_barrier_wait(r->barrier);
+        memset(bytes, 0, LARGE);
+        dw_status status =
+            r->name ? dw_storage_fetch(r->storage, *r->snapshot, r->name, bytes, LARGE, NULL)
+                    : backing->read(backing->context, *r->record, bytes, LARGE, NULL);
+        r->wrong += status || memcmp(bytes, r->expected, LARGE) != 0;
+        pthread_barrier_wait(r->barrier);
+    }
+    free(bytes);
+    return NULL;
+}
+
+/* Readers find the buffer of their record waiting to be written or being written, and then waiting
+ * to be read or being read. */
+static void several_read_one_record(void **state)
+{
+    static uint8_t large[LARGE];
+    char text[200];
+    copy_name name;
+    dw_storage *storage;
+    pthread_barrier_t barrier;
+    pthread_t threads[READERS];
+    reader readers[READERS];
+    uint64_t record = 0, snapshot = 0;
+    snprintf(text, sizeof text, "file:%s,ahead=1,threads=1", path);
+    assert_int_equal(dw_storage_open(&storage, text, NULL), DW_OK);
+    const dw_backing *backing = dw_storage_backing(storage);
+    pthread_barrier_init(&barrier, NULL, READERS + 1);
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = (reader){storage, &barrier, large, NULL, &snapshot, &record, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, read_shared, &readers[i]), 0);
+    }
+    for (int visit = 0; visit < VISITS; visit++) {
+        if (visit == VISITS / 2) snapshot = save(storage, 0);
+        for (int i = 0; i < READERS; i++)
+            readers[i].name = visit < VISITS / 2 || i % 2 ? NULL : name;
+        if (visit < VISITS / 2) {
+            if (record) backing->release(backing->context, record);
+            dw_storage_save(storage, 0, NULL, NULL);
+            memset(large, visit + 1, LARGE);
+            assert_int_equal(dw_storage_keep(storage, large, LARGE, name, NULL), DW_OK);
+            assert_int_equal(backing->write(backing->context, large, LARGE, &record, NULL), DW_OK);
+        } else {
+            backing->prefetch(backing->context, record);
+            if (visit % 2) usleep(50); /* so that a thread has begun to read */
+        }
+        pthread_barrier_wait(&barrier);
+        pthread_barrier_wait(&barrier);
+    }
+    for (int i = 0; i < READERS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(readers[i].wrong, 0);
+    }
+    assert_int_equal(counters_of(storage).failed_reads, 0);
+    pthread_barrier_destroy(&barrier);
     dw_storage_close(storage);
     remove_files();
 }
@@ -356,7 +464,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_process_leaves_its_snapshots),
         cmocka_unit_test(space_is_what_changed_since),
+        cmocka_unit_test(lengths_that_differ_share_the_space),
         cmocka_unit_test(what_was_kept_can_be_let_go),
+        cmocka_unit_test(several_read_one_record),
         cmocka_unit_test(an_index_that_does_not_fit_is_refused),
         cmocka_unit_test(a_file_of_another_version_is_left_as_it_is),
         cmocka_unit_test(damaged_copies_are_told_apart),

@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +93,29 @@ static void a_file_is_opened_once_and_removed_when_it_is_closed(void **state)
     expect_refused(text, DW_ERR_IO, "in use");
     dw_storage_close(storage);
     assert_int_not_equal(stat(path, &found), 0);
+}
+
+/* The storage that is closed when another one has opened its file, but not locked it yet. */
+static dw_storage *closes_at_lock;
+
+/* In place of the one of the C library. */
+int flock(int fd, int operation)
+{
+    dw_storage *storage = closes_at_lock;
+    closes_at_lock = NULL;
+    dw_storage_close(storage);
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+static void a_file_that_is_removed_before_the_lock_is_opened_again(void **state)
+{
+    char text[160];
+    snprintf(text, sizeof text, "file:%s/gone", folder);
+    closes_at_lock = open_storage("gone", "");
+    dw_storage *storage = open_storage("gone", "");
+    assert_null(closes_at_lock);
+    expect_refused(text, DW_ERR_IO, "in use"); /* and not a new file of the same name */
+    dw_storage_close(storage);
 }
 
 /* ---- Encoders and decoders ------------------------------------------------------------------- */
@@ -362,6 +387,7 @@ int main(void)
         cmocka_unit_test(texts_that_are_wrong_are_refused),
         cmocka_unit_test(a_file_of_something_else_is_left_as_it_is),
         cmocka_unit_test(a_file_is_opened_once_and_removed_when_it_is_closed),
+        cmocka_unit_test(a_file_that_is_removed_before_the_lock_is_opened_again),
         cmocka_unit_test(the_file_of_a_killed_process_can_be_opened),
         cmocka_unit_test(a_forked_child_can_close_it),
         cmocka_unit_test(frames_are_the_same_with_a_storage),

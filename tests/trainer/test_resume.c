@@ -322,11 +322,11 @@ static void from_a_folder_of_its_own(rank *r)
     r->config.save = NULL;
 }
 
-static void copy_file(const char *from, const char *to)
+static void in_folder(const char *command)
 {
-    char command[400];
-    snprintf(command, sizeof command, "cp %s/%s %s/%s", pipeline_folder, from, pipeline_folder, to);
-    assert_int_equal(system(command), 0);
+    char text[400];
+    snprintf(text, sizeof text, "cd %s && %s", pipeline_folder, command);
+    assert_int_equal(system(text), 0);
 }
 
 /* Ranks have no common directory, and one of them cannot replace its manifest. */
@@ -355,7 +355,7 @@ static void a_manifest_that_was_not_replaced_can_be_copied(void **state)
     for (int i = 0; i < 2; i++)
         if (!strstr(run.ranks[i].why.text, "copy the manifest.json of the later step to all"))
             fail_msg("rank %d: %s", i, run.ranks[i].why.text);
-    copy_file("rank-0/manifest.json", "rank-1/manifest.json");
+    in_folder("cp rank-0/manifest.json rank-1/manifest.json");
     run_pipeline(&run, 2, from_a_folder_of_its_own);
     assert_goes_on(&whole, &run);
 }
@@ -456,37 +456,34 @@ static void steps_are_not_mixed(void **state)
 /* What the codecs have in a checkpoint: bytes of the files of all ranks. */
 static uint64_t bytes_of_states(void)
 {
-    uint64_t sum = 0;
-    DIR *entries = opendir(pipeline_folder);
-    for (struct dirent *entry; (entry = readdir(entries));) {
-        char path[400];
-        struct stat found;
-        snprintf(path, sizeof path, "%s/%.300s", pipeline_folder, entry->d_name);
-        if (!strncmp(entry->d_name, "codecs-", 7) && stat(path, &found) == 0)
-            sum += (uint64_t)found.st_size;
-    }
-    closedir(entries);
+    char command[TEST_FOLDER_BYTES + 40];
+    unsigned long long sum = 0;
+    snprintf(command, sizeof command, "cat %s/codecs-* | wc -c", pipeline_folder);
+    FILE *told = popen(command, "r");
+    assert_int_equal(fscanf(told, "%llu", &sum), 1);
+    pclose(told);
     return sum;
 }
 
-static pipeline begin_with_file(const char *file)
+static pipeline begin_with_file(const char *name)
 {
+    static char file[TEST_FOLDER_BYTES + 40];
     pipeline run = begin("delta:bits=3", "direct:bits=3,feedback=ef");
-    run.config.state = file;
+    snprintf(file, sizeof file, "file:%s/%s", pipeline_folder, name ? name : "");
+    run.config.state = name ? file : NULL;
     return run;
 }
 
 static void a_checkpoint_names_copies_in_the_file(void **state)
 {
     (void)state;
-    char file[TEST_FOLDER_BYTES + 40], index[TEST_FOLDER_BYTES + 40];
+    char index[TEST_FOLDER_BYTES + 40];
     uint64_t bytes[2];
-    snprintf(file, sizeof file, "file:%s/prev,cache=16KiB", pipeline_folder);
     snprintf(index, sizeof index, "%s/prev.1.index", pipeline_folder);
     pipeline whole = begin_with_file(NULL), run;
     run_pipeline(&whole, 2, NULL);
     for (int i = 0; i < 2; i++) {
-        run = begin_with_file(i ? file : NULL);
+        run = begin_with_file(i ? "prev,cache=16KiB" : NULL);
         save_one(&run, 2);
         bytes[i] = bytes_of_states();
     }
@@ -511,30 +508,60 @@ static void a_checkpoint_names_copies_in_the_file(void **state)
 static void a_file_that_is_gone_is_named(void **state)
 {
     (void)state;
-    char file[TEST_FOLDER_BYTES + 40], path[TEST_FOLDER_BYTES + 40];
-    snprintf(file, sizeof file, "file:%s/prev", pipeline_folder);
-    pipeline run = begin_with_file(file), other;
+    pipeline run = begin_with_file("pr\xe9v"), other; /* not UTF-8 */
+    const char *file = run.config.state;
     save_one(&run, 2);
     run.config.state = NULL;
     assert_begins_anew(&run, 2, "rank 0 saved them in the file of --state, and this run has none");
     run.config.state = file;
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/prev.1%s", pipeline_folder, i ? ".index" : "");
-        assert_int_equal(unlink(path), 0);
-    }
-    assert_begins_anew(&run, 2, "prev of rank 1 does not have the snapshot that it saved");
+    in_folder("rm pr?v.1 pr?v.1.index");
+    assert_begins_anew(&run, 2, "--state of rank 1 does not have the snapshot that it saved");
     other = run;
     other.config.save = pipeline_folder;
     run_pipeline(&other, 2, NULL);
     assert_all(&other, DW_OK);
-    other = begin_with_file(file);
+    other = begin_with_file("pr\xe9v");
     char saved[TEST_FOLDER_BYTES + 40];
     snprintf(saved, sizeof saved, "%s/other", pipeline_folder);
     other.config.save = saved;
+    other.config.save_every = 1;
     run_pipeline(&other, 2, NULL);
     assert_all(&other, DW_OK);
     run.config.epochs++;
-    assert_begins_anew(&run, 2, "prev of rank 0 does not have the snapshot that it saved");
+    assert_begins_anew(&run, 2, "--state of rank 0 does not have the snapshot that it saved");
+}
+
+/* A run that uses no states saves over the checkpoint, and ends before there is a new manifest. */
+static void the_snapshot_stays_until_there_is_a_new_manifest(void **state)
+{
+    (void)state;
+    pipeline whole = begin_with_file(NULL), run = begin_with_file("prev"), other;
+    run_pipeline(&whole, 2, NULL);
+    save_one(&run, 2);
+    other = run;
+    other.config.save = pipeline_folder;
+    other.config.forward = "delta:bits=2";
+    other.config.backward = "direct:bits=2,feedback=ef";
+    in_folder("mkdir manifest-0.tmp manifest-1.tmp");
+    run_pipeline(&other, 2, NULL);
+    assert_all(&other, DW_ERR_IO);
+    in_folder("rmdir manifest-0.tmp manifest-1.tmp");
+    run_counted(&run, 2);
+    assert_goes_on(&whole, &run);
+    assert_int_equal(key_entries + run.unused, 0);
+}
+
+/* Rank 0 has only copies of its encoder in the file, and this begins anew. */
+static void copies_that_are_not_used_are_not_read(void **state)
+{
+    (void)state;
+    pipeline run = begin_with_file("prev");
+    save_one(&run, 2);
+    in_folder("dd if=/dev/zero of=prev.0 bs=4096 seek=1 count=99 conv=notrunc status=none");
+    run_pipeline(&run, 2, NULL);
+    assert_int_equal(run.ranks[0].status, DW_ERR_CORRUPT);
+    run.config.forward = "delta:bits=2";
+    assert_begins_anew(&run, 2, "what the forward codecs keep is not used");
 }
 
 /* A limit on the size of files has the same effect as a full disk. */
@@ -584,6 +611,8 @@ int main(void)
         TEST(steps_are_not_mixed),
         TEST(a_checkpoint_names_copies_in_the_file),
         TEST(a_file_that_is_gone_is_named),
+        TEST(the_snapshot_stays_until_there_is_a_new_manifest),
+        TEST(copies_that_are_not_used_are_not_read),
         TEST(a_full_disk_keeps_the_old_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
