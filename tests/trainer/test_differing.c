@@ -163,6 +163,36 @@ static void a_comparison_ends_when_a_rank_does(void **state)
     }
 }
 
+static void look_at_limit(dw_stage *stage, rank *r)
+{
+    const dw_neighbour *neighbour = r->index ? &stage->before : &stage->after;
+    uint64_t keys = (uint64_t)(r->config.samples + r->config.held_out) * r->config.slices;
+    if (neighbour->link->settings.max_message_bytes < 9 * keys) r->status = DW_ERR_LIMIT;
+}
+
+static void *only_look(void *r)
+{
+    run_at_a_stage(r, look_at_limit);
+    return NULL;
+}
+
+static void look_instead(rank *r)
+{
+    r->run_instead = only_look;
+}
+
+/* All of them may differ. */
+static void a_list_of_all_keys_fits_into_a_message(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.samples = 1000000;
+    run.config.held_out = 200000;
+    run.config.slices = 2;
+    run_pipeline(&run, 2, look_instead);
+    assert_all(&run, DW_OK);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pipeline_set_up, pipeline_tear_down)
 
 int main(void)
@@ -171,6 +201,7 @@ int main(void)
         TEST(keys_that_differ_begin_anew),
         TEST(even_boundaries_are_compared_first),
         TEST(a_comparison_ends_when_a_rank_does),
+        TEST(a_list_of_all_keys_fits_into_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
