@@ -447,38 +447,69 @@ static dw_status agree_on_files(dw_stage *stage, const dw_checkpoint *start, con
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* Compares with both neighbours, the one before first: so no ranks wait for each other in a circle.
- * *dropped: the keys that this rank's encoders have dropped. */
-static dw_status compare_ends(dw_stage *stage, uint64_t *dropped)
+static dw_status look(void *stage)
 {
-    dw_channel *channels[] = {stage->before.channel, stage->after.channel};
+    return dw_stage_check(stage);
+}
+
+/* Compares with both neighbours, even stages with the one after them first: so each boundary waits
+ * for one other at most. dropped: the keys that this rank has dropped at each end. */
+static dw_status compare_ends(dw_stage *stage, uint64_t dropped[DW_CODEC_ENDS])
+{
+    bool is_even = stage->settings->stage % 2 == 0;
     dw_status status = DW_OK;
-    *dropped = 0;
+    memset(dropped, 0, DW_CODEC_ENDS * sizeof *dropped);
     for (int i = 0; i < 2 && status == DW_OK; i++) {
-        dw_counters sent = {.struct_size = sizeof sent};
-        if (!channels[i]) continue;
-        status = dw_channel_compare(channels[i], (int)stage->settings->config.open_timeout_ms);
+        bool is_after = is_even == (i == 0);
+        dw_neighbour *neighbour = is_after ? &stage->after : &stage->before;
+        dw_counters sent = {.struct_size = sizeof sent}, received = {.struct_size = sizeof sent};
+        if (!neighbour->channel) continue;
+        status = dw_channel_compare(neighbour->channel,
+                                    (int)stage->settings->config.open_timeout_ms, look, stage);
         if (status < 0)
-            return dw_say(&stage->why, status, "cannot compare what both ends keep: %.200s",
-                          dw_channel_why(channels[i]));
-        status = dw_channel_count(channels[i], &sent, NULL);
-        *dropped += sent.dropped_keys;
+            return dw_control_lost(stage, neighbour, status, dw_channel_why(neighbour->channel));
+        status = dw_channel_count(neighbour->channel, &sent, &received);
+        dropped[is_after ? DW_END_AFTER_SENT : DW_END_BEFORE_SENT] = sent.dropped_keys;
+        dropped[is_after ? DW_END_AFTER_RECEIVED : DW_END_BEFORE_RECEIVED] = received.dropped_keys;
     }
     return status;
+}
+
+static uint64_t told(const json_t *all, size_t rank, dw_codec_end end)
+{
+    return (uint64_t)json_integer_value(json_array_get(json_array_get(all, rank), end));
+}
+
+/* An end that does not hold a key at all has dropped nothing: so what counts at a boundary is the
+ * end that has dropped more. */
+static uint64_t sum_of_dropped(const json_t *all)
+{
+    uint64_t sum = 0;
+    for (size_t rank = 0; rank + 1 < json_array_size(all); rank++)
+        for (int back = 0; back < 2; back++) {
+            uint64_t here = told(all, rank, back ? DW_END_AFTER_RECEIVED : DW_END_AFTER_SENT),
+                     there =
+                         told(all, rank + 1, back ? DW_END_BEFORE_SENT : DW_END_BEFORE_RECEIVED);
+            sum += here > there ? here : there;
+        }
+    return sum;
 }
 
 /* When all ranks have loaded theirs: both ends of each boundary drop the keys that differ. */
 static dw_status drop_differing(dw_stage *stage, const dw_checkpoint *start)
 {
-    uint64_t dropped, sum = 0;
+    uint64_t dropped[DW_CODEC_ENDS];
     char text[512];
     json_t *all;
     dw_status status = dw_control_assemble(stage);
-    if (status == DW_OK) status = compare_ends(stage, &dropped);
-    if (status == DW_OK) status = dw_stage_gather(stage, json_integer((json_int_t)dropped), &all);
+    if (status == DW_OK) status = compare_ends(stage, dropped);
+    if (status == DW_OK) {
+        json_t *own = json_pack("[I, I, I, I]", (json_int_t)dropped[0], (json_int_t)dropped[1],
+                                (json_int_t)dropped[2], (json_int_t)dropped[3]);
+        status = dw_stage_gather(stage, own, &all);
+    }
     if (status < 0) return status;
-    for (size_t rank = 0; rank < json_array_size(all); rank++)
-        sum += (uint64_t)json_integer_value(json_array_get(all, rank));
+    uint64_t sum = sum_of_dropped(all);
     json_decref(all);
     snprintf(
         text, sizeof text,

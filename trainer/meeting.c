@@ -9,8 +9,12 @@
 #include "control.h"
 #include "replicas.h"
 
+/* When both ends of a boundary are compared, at most so many bytes are listed of each key, with
+ * what goes before the list. */
+enum { COMPARED_BYTES = 9 };
+
 /* The longest message that another rank may send: a control message, a frame of activations as
- * floats, which no codec exceeds, or a piece of a gradient. */
+ * floats, which no codec exceeds, a piece of a gradient, or a list of keys. */
 static uint64_t longest_message(const dw_train_config *config)
 {
     dw_config largest;
@@ -20,6 +24,8 @@ static uint64_t longest_message(const dw_train_config *config)
     (void)dw_config_parse(&largest, "delta:key=f32", NULL);
     uint64_t longest = dw_frame_bound(&largest, &x), other = dw_frame_bound(&largest, &piece);
     if ((config->replicas > 1 || config->tied) && other > longest) longest = other;
+    uint64_t keys = ((uint64_t)config->samples + config->held_out) * config->slices;
+    if (keys * COMPARED_BYTES > longest) longest = keys * COMPARED_BYTES;
     return longest + DW_MOST_CONTROL_BYTES;
 }
 

@@ -255,7 +255,7 @@ void compare_ends(const dw_link *link, fuzz_input *input)
     peer.n_compared = 0;
     for (uint64_t direction = 0; direction < 2; direction++) begin_comparison(direction);
     REQUIRE(dw_channel_count(peer.channel, &before[0], &before[1]) == DW_OK);
-    dw_status status = dw_channel_compare(peer.channel, 500);
+    dw_status status = dw_channel_compare(peer.channel, 500, NULL, NULL);
     REQUIRE(dw_channel_count(peer.channel, &after[0], &after[1]) == DW_OK);
     REQUIRE(status == DW_OK || dw_channel_why(peer.channel)[0]);
     if (link->settings.retry_ms) REQUIRE(status == DW_ERR_UNSUPPORTED);

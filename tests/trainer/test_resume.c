@@ -30,36 +30,6 @@ void __wrap_dw_channel_close(dw_channel *channel)
     __real_dw_channel_close(channel);
 }
 
-/* Leaves out a key of what the next decoder keeps. */
-static atomic_int leaves_out;
-
-typedef struct visitor {
-    dw_saved_visit *visit;
-    void *context;
-    bool has_left_out;
-} visitor;
-
-static dw_status visit_others(void *context, dw_key key, const void *saved, size_t len)
-{
-    visitor *v = context;
-    bool leave_out = !v->has_left_out && key.sample == 3;
-    v->has_left_out |= leave_out;
-    return leave_out ? DW_OK : v->visit(v->context, key, saved, len);
-}
-
-dw_status __real_dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
-                                   void *context);
-dw_status __wrap_dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
-                                   void *context);
-dw_status __wrap_dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
-                                   void *context)
-{
-    visitor v = {.visit = visit, .context = context};
-    if (is_sent || !atomic_exchange(&leaves_out, 0))
-        return __real_dw_channel_export(channel, is_sent, visit, context);
-    return __real_dw_channel_export(channel, is_sent, visit_others, &v);
-}
-
 /* A run of so many stages; a sample comes in steps 1 to 3, 4 to 6, and 7 to 9. */
 static pipeline begin(const char *forward, const char *backward)
 {
@@ -297,22 +267,6 @@ static void what_fits_no_more_is_left_out_and_named(void **state)
     run.config.slices = 1;
     run.config.text_offset = 1;
     assert_begins_anew(&run, 2, "it is of samples");
-}
-
-/* The two ends of a boundary differ, as where a copy in a file was lost at one of them: of one key.
- * All others go on. */
-static void keys_that_differ_begin_anew(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        pipeline run = i ? begin("delta:bits=3,replies=never", "delta:bits=4,replies=never")
-                         : begin("delta:bits=3", "delta:bits=4");
-        leaves_out = 1;
-        save_one(&run, 2);
-        assert_begins_anew(&run, 2, "what is kept of 1 keys is not used");
-        assert_int_equal(key_entries, 1);
-        assert_true(delta_entries > 0);
-    }
 }
 
 static void from_a_folder_of_its_own(rank *r)
@@ -604,7 +558,6 @@ int main(void)
         TEST(a_killed_grid_goes_on),
         TEST(a_run_that_is_killed_at_any_time_goes_on),
         TEST(a_manifest_that_was_not_replaced_can_be_copied),
-        TEST(keys_that_differ_begin_anew),
         TEST(a_run_with_a_quota_goes_on),
         TEST(what_fits_no_more_is_left_out_and_named),
         TEST(damaged_and_missing_files_are_named),

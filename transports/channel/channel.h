@@ -280,6 +280,7 @@ struct dw_channel {
     dw_channel_codecs codecs;
     dw_channel_answers answers; /* of sending */
     dw_channel_receiver receiver;
+    bool compares_no_more; /* after a comparison that failed: its messages are discarded */
 };
 
 /* channel_saved.c. For calls that use the encoder (is_sent: 1) or the decoder outside of sending

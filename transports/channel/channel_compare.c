@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * channel_compare.c - both ends of a channel drop the keys of which they do not hold the same. */
+#include "base/clock.h"
 #include "channel/channel.h"
 #include "channel/comparison.h"
 #include "channel/saved.h"
+
+enum { LOOK_MS = 50 };
 
 /* The comparisons of both directions, each at the bit by which its messages name it: 1 for what the
  * end that connected sends. */
 typedef struct comparing {
     dw_channel *channel;
     dw_comparison of[2];
+    bool has_heard; /* a message of the peer */
+    int timeout_ms;
+    dw_compare_look *look;
+    void *context;
 } comparing;
 
 static dw_status fail(const comparing *both, dw_status status, const char *sentence)
@@ -99,38 +106,80 @@ static dw_status take(comparing *both, const void *message, size_t len)
                     : NULL);
 }
 
-static dw_status exchange(comparing *both, int timeout_ms)
+/* Waits for a message of the peer, and looks meanwhile. */
+static dw_status await(const comparing *both, void **message, size_t *len)
 {
     const dw_channel_port *port = &both->channel->port;
+    const int64_t since = dw_now_ms();
+    for (int left_ms = both->timeout_ms;;) {
+        int wait_ms = both->look && (left_ms < 0 || left_ms > LOOK_MS) ? LOOK_MS : left_ms;
+        dw_status status =
+            dw_link_recv(port->link, dw_channel_tag(port, DW_TAG_COMPARE), wait_ms, message, len);
+        if (status < 0) return dw_channel_report_link(&both->channel->errors, DW_WHY_RECV, status);
+        if (status != DW_PENDING) return status;
+        if (both->look) status = both->look(both->context);
+        if (status < 0) return fail(both, status, "the comparison of both ends was stopped");
+        if (both->timeout_ms < 0) continue;
+        int64_t passed_ms = dw_now_ms() - since;
+        if (passed_ms >= both->timeout_ms) break;
+        left_ms = both->timeout_ms - (int)passed_ms;
+    }
+    return fail(both, DW_ERR_TIMEOUT,
+                both->has_heard ? "the peer did not go on with the comparison of both ends in time"
+                                : "the peer sent nothing for the comparison of both ends in time; "
+                                  "perhaps it does not compare");
+}
+
+static dw_status exchange(comparing *both)
+{
     dw_status status = DW_OK;
     while (status == DW_OK && !(both->of[0].is_done && both->of[1].is_done)) {
         void *message;
         size_t len;
-        status = dw_link_recv(port->link, dw_channel_tag(port, DW_TAG_COMPARE), timeout_ms,
-                              &message, &len);
-        if (status == DW_PENDING)
-            return fail(both, DW_ERR_TIMEOUT,
-                        "the peer did not go on with the comparison of both ends in time");
-        if (status < 0) return dw_channel_report_link(&both->channel->errors, DW_WHY_RECV, status);
+        status = await(both, &message, &len);
+        if (status < 0) return status;
+        both->has_heard = true;
         status = take(both, message, len);
-        dw_link_release(port->link, message);
+        dw_link_release(both->channel->port.link, message);
     }
     return status;
 }
 
-dw_status dw_channel_compare(dw_channel *channel, int timeout_ms)
+static void discard(void *context, const void *data, size_t len)
+{
+    (void)context;
+    (void)data;
+    (void)len;
+}
+
+/* What the peer still sends would be taken for its part of the next comparison. */
+static void end_comparisons(dw_channel *channel)
+{
+    const dw_channel_port *port = &channel->port;
+    channel->compares_no_more = true;
+    (void)dw_link_handle(port->link, dw_channel_tag(port, DW_TAG_COMPARE), discard, NULL);
+}
+
+dw_status dw_channel_compare(dw_channel *channel, int timeout_ms, dw_compare_look *look,
+                             void *context)
 {
     DW_UNCANCELLED;
     if (!dw_channel_is_ours(channel)) return DW_ERR_ARGUMENT;
-    comparing both = {.channel = channel};
+    comparing both = {
+        .channel = channel, .timeout_ms = timeout_ms, .look = look, .context = context};
+    if (channel->compares_no_more)
+        return fail(&both, DW_ERR_ARGUMENT,
+                    "an earlier comparison of both ends failed, so what arrives could belong to "
+                    "that one; open another link");
     if (channel->port.link->settings.retry_ms)
         return fail(&both, DW_ERR_UNSUPPORTED,
                     "this link may lose messages, so both ends cannot be compared over it; keys "
                     "that differ are found by refused frames");
     dw_status status = begin(&both);
-    if (status == DW_OK) status = exchange(&both, timeout_ms);
+    if (status == DW_OK) status = exchange(&both);
     for (int i = 0; i < 2 && status == DW_OK; i++)
         if (both.of[i].n_differing) status = drop_keys(&both, &both.of[i]);
     for (int i = 0; i < 2; i++) dw_comparison_release(&both.of[i]);
+    if (status < 0) end_comparisons(channel);
     return status;
 }

@@ -111,5 +111,6 @@ void dw_channel_close(dw_channel *channel)
     }
     dw_channel_send_control(port, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
     dw_link_handle(port->link, dw_channel_tag(port, DW_TAG_CONTROL), NULL, NULL);
+    dw_link_handle(port->link, dw_channel_tag(port, DW_TAG_COMPARE), NULL, NULL);
     free_channel(channel);
 }

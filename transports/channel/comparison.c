@@ -10,7 +10,8 @@
 
 #include "base/bytes.h"
 
-enum { ROOT_BYTES = 16, WORD = 4, NEVER = 255 };
+enum { ROOT_BYTES = 16, WORD = 4 };
+#define NEVER UINT64_MAX /* a step that no message has */
 
 /* ---- Arrays ---------------------------------------------------------------------------------- */
 
@@ -82,9 +83,9 @@ dw_status dw_comparison_add(dw_comparison *c, const dw_held_key *held)
     dw_put64(bytes + 12, held->incarnation);
     dw_put64(bytes + 20, held->version);
     dw_put64(bytes + 28, held->chain);
-    uint64_t print = XXH3_64bits(bytes, sizeof bytes);
-    c->keys[c->n++] = (dw_compared_key){
-        .place = XXH3_64bits(bytes, 12), .print = print ? print : 1, .key = held->key};
+    c->keys[c->n++] = (dw_compared_key){.place = XXH3_64bits(bytes, 12),
+                                        .print = XXH3_64bits(bytes, sizeof bytes),
+                                        .key = held->key};
     return DW_OK;
 }
 
@@ -92,6 +93,12 @@ static int by_place(const void *left, const void *right)
 {
     const dw_compared_key *a = left, *b = right;
     return a->place < b->place ? -1 : a->place > b->place;
+}
+
+static int by_print(const void *left, const void *right)
+{
+    const dw_compared_key *a = left, *b = right;
+    return a->print < b->print ? -1 : a->print > b->print;
 }
 
 static bool is_in(const dw_comparison *c, uint64_t i, uint64_t range, unsigned depth)
@@ -111,6 +118,18 @@ static uint64_t first_of(const dw_comparison *c, uint64_t range, unsigned depth)
             high = middle;
     }
     return low;
+}
+
+/* Cuts the prints of a range that begins with this key to what a list has of them, and brings its
+ * keys into their order. Returns the first key behind it. No peer can make this slow: it could
+ * choose keys of one place and one print. */
+static uint64_t sort_range(dw_comparison *c, uint64_t begin, uint32_t range)
+{
+    uint64_t end = begin;
+    for (; is_in(c, end, range, c->depth); end++)
+        if (c->listed_bytes == WORD) c->keys[end].print = (uint32_t)c->keys[end].print;
+    qsort(c->keys + begin, (size_t)(end - begin), sizeof *c->keys, by_print);
+    return end;
 }
 
 /* The digest of the range that begins with key *at, which becomes the first one behind it. */
@@ -180,12 +199,17 @@ static dw_status append_digests(dw_comparison *c, unsigned bits)
 static dw_status append_list(dw_comparison *c)
 {
     for (uint64_t r = 0; r < c->n_ranges; r++) {
-        uint64_t begin = first_of(c, c->ranges[r], c->depth), end = begin;
-        while (is_in(c, end, c->ranges[r], c->depth)) end++;
-        uint8_t *to = append(c, (1 + end - begin) * WORD);
+        uint64_t begin = first_of(c, c->ranges[r], c->depth);
+        uint64_t end = sort_range(c, begin, c->ranges[r]);
+        uint8_t *to = append(c, WORD + (end - begin) * c->listed_bytes);
         if (!to) return DW_ERR_NO_MEMORY;
         dw_put32(to, (uint32_t)(end - begin));
-        for (uint64_t i = begin; i < end; i++) dw_put32(to += WORD, (uint32_t)c->keys[i].print);
+        to += WORD;
+        for (uint64_t i = begin; i < end; i++, to += c->listed_bytes)
+            if (c->listed_bytes == WORD)
+                dw_put32(to, (uint32_t)c->keys[i].print);
+            else
+                dw_put64(to, c->keys[i].print);
         c->n_listed += end - begin;
     }
     return DW_OK;
@@ -201,13 +225,16 @@ static dw_status answer(dw_comparison *c, uint64_t step)
 
 /* ---- Messages of the peer -------------------------------------------------------------------- */
 
-static void choose_splits(dw_comparison *c)
+static void choose_splits(dw_comparison *c, uint64_t n_of_other)
 {
     unsigned depth = 0;
+    c->n_of_lister = c->n < n_of_other ? c->n : n_of_other;
     while (c->n_of_lister >> depth > DW_COMPARISON_SMALL && depth < DW_COMPARISON_DEEPEST) depth++;
     c->bits[0] = depth < DW_COMPARISON_FIRST ? depth : DW_COMPARISON_FIRST;
     c->bits[1] = depth - c->bits[0];
     c->splits = (c->bits[0] > 0) + (c->bits[1] > 0);
+    uint64_t larger = c->n < n_of_other ? n_of_other : c->n;
+    c->listed_bytes = larger >> depth > 2 * DW_COMPARISON_SMALL ? 2 * WORD : WORD;
 }
 
 static dw_status take_root(dw_comparison *c, const uint8_t *body, size_t len)
@@ -220,8 +247,7 @@ static dw_status take_root(dw_comparison *c, const uint8_t *body, size_t len)
         if (!add_differing(c, c->keys[i].key)) return DW_ERR_NO_MEMORY;
     if (c->is_done) return DW_OK;
     c->is_lister = c->n < n || (c->n == n && c->is_encoder);
-    c->n_of_lister = c->n < n ? c->n : n;
-    choose_splits(c);
+    choose_splits(c, n);
     if (!grow(c, &c->ranges, &c->ranges_cap, 1, sizeof *c->ranges)) return DW_ERR_NO_MEMORY;
     c->ranges[0] = 0;
     c->n_ranges = 1;
@@ -260,37 +286,44 @@ static dw_status take_digests(dw_comparison *c, uint64_t step, const uint8_t *bo
     return status == DW_OK ? answer(c, step + 1) : status;
 }
 
-/* Whether one of our keys from `begin` to `end` has this print; it is taken then. */
-static bool take_print(dw_comparison *c, uint64_t begin, uint64_t end, uint32_t print)
+/* Compares the keys of a range with those that the peer lists, `count` of them at *body, the first
+ * of which has mark *i. */
+static dw_status take_range(dw_comparison *c, uint32_t range, uint32_t count, const uint8_t **body,
+                            uint8_t *marks, uint64_t *i)
 {
-    for (uint64_t i = begin; i < end; i++) {
-        if (!c->keys[i].print || (uint32_t)c->keys[i].print != print) continue;
-        c->keys[i].print = 0;
-        return true;
+    uint64_t k = first_of(c, range, c->depth), end = sort_range(c, k, range), before = 0;
+    for (uint32_t listed = 0; listed < count; listed++, ++*i, *body += c->listed_bytes) {
+        uint64_t print = c->listed_bytes == WORD ? dw_get32(*body) : dw_get64(*body);
+        if (print < before) return DW_ERR_PROTOCOL;
+        before = print;
+        for (; k < end && c->keys[k].print < print; k++)
+            if (!add_differing(c, c->keys[k].key)) return DW_ERR_NO_MEMORY;
+        if (k < end && c->keys[k].print == print)
+            k++;
+        else
+            mark(marks, *i);
     }
-    return false;
+    for (; k < end; k++)
+        if (!add_differing(c, c->keys[k].key)) return DW_ERR_NO_MEMORY;
+    return DW_OK;
 }
 
 static dw_status take_list(dw_comparison *c, const uint8_t *body, size_t len)
 {
-    uint64_t words = len / WORD, i = 0;
-    if (len % WORD || words < c->n_ranges || words - c->n_ranges > c->n_of_lister)
-        return DW_ERR_PROTOCOL;
-    uint8_t *marks = append(c, mark_bytes(words - c->n_ranges));
+    if (len < c->n_ranges * WORD) return DW_ERR_PROTOCOL;
+    uint64_t bytes = len - c->n_ranges * WORD, left = bytes / c->listed_bytes, i = 0;
+    if (bytes % c->listed_bytes || left > c->n_of_lister) return DW_ERR_PROTOCOL;
+    uint8_t *marks = append(c, mark_bytes(left));
     if (!marks) return DW_ERR_NO_MEMORY;
     for (uint64_t r = 0; r < c->n_ranges; r++) {
-        uint64_t begin = first_of(c, c->ranges[r], c->depth), end = begin;
-        while (is_in(c, end, c->ranges[r], c->depth)) end++;
-        if (dw_get32(body) > words - (c->n_ranges - r)) return DW_ERR_PROTOCOL;
         uint32_t count = dw_get32(body);
-        words -= 1 + (uint64_t)count;
+        if (count > left) return DW_ERR_PROTOCOL;
+        left -= count;
         body += WORD;
-        for (uint32_t k = 0; k < count; k++, i++, body += WORD)
-            if (!take_print(c, begin, end, dw_get32(body))) mark(marks, i);
-        for (uint64_t k = begin; k < end; k++)
-            if (c->keys[k].print && !add_differing(c, c->keys[k].key)) return DW_ERR_NO_MEMORY;
+        dw_status status = take_range(c, c->ranges[r], count, &body, marks, &i);
+        if (status < 0) return status;
     }
-    if (words) return DW_ERR_PROTOCOL;
+    if (left) return DW_ERR_PROTOCOL;
     leave(c, c->splits + 2);
     return DW_OK;
 }
@@ -311,7 +344,7 @@ static dw_status take_verdict(dw_comparison *c, const uint8_t *body, size_t len)
 dw_status dw_comparison_take(dw_comparison *c, uint64_t step, const uint8_t *body, size_t len)
 {
     dw_status status = DW_OK;
-    if (c->is_done || step != c->awaited) return DW_ERR_PROTOCOL;
+    if (c->is_done || step == NEVER || step != c->awaited) return DW_ERR_PROTOCOL;
     c->awaited = NEVER;
     c->has_out = false;
     c->out_len = 0;

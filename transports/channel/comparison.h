@@ -12,7 +12,9 @@
  *
  * n: the keys of the lister. depth: the smallest for which n / 2^depth (rounded down) is at most
  * DW_COMPARISON_SMALL, and at most DW_COMPARISON_DEEPEST. The first split has up to
- * DW_COMPARISON_FIRST bits, the second the rest of depth; one that has no bits is left out. All
+ * DW_COMPARISON_FIRST bits, the second the rest of depth; one that has no bits is left out. Lists
+ * have all of a print if the other end has n2 keys, and n2 / 2^depth (rounded down) is more than
+ * twice DW_COMPARISON_SMALL: with half of it too many keys would be taken for another one. All
  * integers are little-endian, marks are bits from the lowest of the first byte on, 1: differs.
  *
  * wide table:
@@ -22,18 +24,20 @@
  * |               | lister's turn is next | of each part of each range that differs, the sum of its     |
  * |               |                       | prints (4)                                                  |
  * | then          | lister                | marks, as above; of each range that differs, how many keys  |
- * |               |                       | (4), and the low half of each one's print (4)               |
+ * |               |                       | (4), and their prints in ascending order, the low half of   |
+ * |               |                       | each (4), or all of it (8)                                  |
  * | then, and end | the other             | marks of these keys                                         |
  *
  * If roots and numbers are equal, nothing follows: nothing differs. If an end has no keys, all of
  * the other's differ. With 10^6 keys at each end of which 1,000 differ, six messages have 146 kB.
- * A key that differs is taken for equal with a probability of about 2^-28: its digest of 32 bits
- * equals one of about 16. Roots of ends that differ are equal with 2^-64. The frame with such a key
- * is refused, as all are without a comparison.
+ * A key that differs is taken for equal with a probability of at most about 2^-27: its print of 32
+ * bits equals one of at most about 32. Roots of ends that differ are equal with 2^-64. The frame
+ * with such a key is refused, as all are without a comparison.
  *
  * Errors: PROTOCOL (a message that cannot follow), NO_MEMORY; then it is never done, and can only
- * be released. Memory: at most 64 bytes for each own key, and as much again for messages and
- * results, whatever the peer sends. Threads: one at a time. */
+ * be released. Memory: at most 100 bytes for each own key, while its array is moved to a
+ * larger one, and as much again for messages and results, whatever the peer sends. Threads: one at
+ * a time. */
 #ifndef DW_COMPARISON_H
 #define DW_COMPARISON_H
 
@@ -42,7 +46,6 @@
 
 enum { DW_COMPARISON_SMALL = 16, DW_COMPARISON_FIRST = 12, DW_COMPARISON_DEEPEST = 24 };
 
-/* print: never 0; 0 from then on, when the other end has it, too. */
 typedef struct dw_compared_key {
     uint64_t place, print;
     dw_key key;
@@ -55,6 +58,7 @@ typedef struct dw_comparison {
     uint64_t n, cap, root;
     uint64_t n_of_lister;
     unsigned splits, bits[2]; /* of each split */
+    unsigned listed_bytes;    /* of each print in a list */
     uint64_t awaited;         /* the step of the next message */
     /* The ranges that differ: the first `depth` bits of their places. */
     uint32_t *ranges;

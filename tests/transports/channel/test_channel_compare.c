@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_channel_compare.c - channels whose ends were restored from different saved states: keys that
  * differ are sent in full once, all others go on with changes, and no frame is refused. */
+#include <unistd.h>
+
 #include "base/held_keys.h"
 #include "channel/saved.h"
 #include "channel_pair.h"
@@ -50,7 +52,7 @@ static dw_status compared[2];
 static void *compare_end(void *context)
 {
     test_channels *channels = context;
-    compared[0] = dw_channel_compare(channels->end[0], PATIENCE_MS);
+    compared[0] = dw_channel_compare(channels->end[0], PATIENCE_MS, NULL, NULL);
     return NULL;
 }
 
@@ -58,7 +60,7 @@ static void compare(test_channels *channels)
 {
     pthread_t other;
     pthread_create(&other, NULL, compare_end, channels);
-    compared[1] = dw_channel_compare(channels->end[1], PATIENCE_MS);
+    compared[1] = dw_channel_compare(channels->end[1], PATIENCE_MS, NULL, NULL);
     pthread_join(other, NULL);
     for (int i = 0; i < 2; i++)
         if (compared[i] != DW_OK) fail_msg("end %d: %s", i, dw_channel_why(channels->end[i]));
@@ -202,7 +204,7 @@ static void say(test_channels *channels, dw_envelope_kind kind, uint64_t sequenc
 /* The sender has state, and nothing of it is lost by what comes. */
 static void assert_refused(test_channels *channels, int timeout_ms, dw_status status)
 {
-    assert_int_equal(dw_channel_compare(channels->end[0], timeout_ms), status);
+    assert_int_equal(dw_channel_compare(channels->end[0], timeout_ms, NULL, NULL), status);
     assert_string_not_equal(dw_channel_why(channels->end[0]), "");
     assert_int_equal(channels_sent(channels->end[0]).dropped_keys, 0);
     assert_int_equal(channels_sent(channels->end[0]).keys_held, KEYS);
@@ -253,6 +255,57 @@ static void a_silent_peer_ends_it_in_time(void **state)
         uint64_t ours = !channels.links.link[0]->settings.listens;
         if (i) say(&channels, DW_ENVELOPE_COMPARE, ours, root, sizeof root, false);
         assert_refused(&channels, 50, DW_ERR_TIMEOUT);
+        assert_non_null(strstr(dw_channel_why(channels.end[0]),
+                               i ? "did not go on" : "perhaps it does not compare"));
+        channels_close(&channels);
+    }
+}
+
+/* The peer's messages of a comparison that failed do not serve the next one: this root says that it
+ * holds nothing, and this list, which arrives late, is not kept. */
+static void a_failed_comparison_is_the_last(void **state)
+{
+    (void)state;
+    const unsigned char nothing[16] = {0}, list[64] = {0};
+    dw_link_counters counters = {.struct_size = sizeof counters};
+    test_channels channels;
+    open_with_state(&channels);
+    uint64_t ours = !channels.links.link[0]->settings.listens;
+    assert_refused(&channels, 50, DW_ERR_TIMEOUT);
+    assert_int_equal(dw_link_count(channels.links.link[0], &counters), DW_OK);
+    uint64_t arrived = counters.messages_received;
+    say(&channels, DW_ENVELOPE_COMPARE, ours, nothing, sizeof nothing, false);
+    for (int i = 0; i < 3; i++) say(&channels, DW_ENVELOPE_COMPARE, 2 + ours, list, 64, false);
+    assert_refused(&channels, PATIENCE_MS, DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_channel_why(channels.end[0]), "an earlier comparison"));
+    channels_pass(&channels, TENSORS);
+    uint64_t kept = 1;
+    for (int looks = 0; looks < 5000 && kept > 0; looks++, usleep(1000)) {
+        dw_link *link = channels.links.link[0];
+        pthread_mutex_lock(&link->lock);
+        const dw_inbox *inbox = dw_inbox_find(&link->inboxes, TAG);
+        kept = link->inboxes.messages_received < arrived + 4 || (inbox && inbox->head);
+        pthread_mutex_unlock(&link->lock);
+    }
+    assert_int_equal(kept, 0);
+    channels_close(&channels);
+}
+
+static dw_status stop_at_third(void *context)
+{
+    return ++*(int *)context == 3 ? DW_ERR_CANCELLED : DW_OK;
+}
+
+static void a_wait_is_ended_by_who_looks(void **state)
+{
+    (void)state;
+    for (int timeout_ms = -1; timeout_ms <= PATIENCE_MS; timeout_ms += PATIENCE_MS + 1) {
+        test_channels channels;
+        int looks = 0;
+        open_with_state(&channels);
+        assert_int_equal(dw_channel_compare(channels.end[0], timeout_ms, stop_at_third, &looks),
+                         DW_ERR_CANCELLED);
+        assert_non_null(strstr(dw_channel_why(channels.end[0]), "was stopped"));
         channels_close(&channels);
     }
 }
@@ -282,7 +335,7 @@ static void a_link_that_loses_messages_is_refused(void **state)
     channels_try_open(&channels);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(channels.status[i], DW_OK);
-        assert_int_equal(dw_channel_compare(channels.end[i], 0), DW_ERR_UNSUPPORTED);
+        assert_int_equal(dw_channel_compare(channels.end[i], 0, NULL, NULL), DW_ERR_UNSUPPORTED);
         assert_non_null(strstr(dw_channel_why(channels.end[i]), "lose messages"));
     }
     channels_close(&channels);
@@ -297,6 +350,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(both_directions_are_compared),
         cmocka_unit_test(forged_messages_change_nothing),
         cmocka_unit_test(a_silent_peer_ends_it_in_time),
+        cmocka_unit_test(a_failed_comparison_is_the_last),
+        cmocka_unit_test(a_wait_is_ended_by_who_looks),
         cmocka_unit_test(a_dead_peer_ends_it),
         cmocka_unit_test(a_link_that_loses_messages_is_refused),
     };

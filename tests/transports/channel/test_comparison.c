@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -230,6 +231,49 @@ static void each_field_counts(void **state)
     }
 }
 
+static int by_value(const void *left, const void *right)
+{
+    uint32_t a, b;
+    memcpy(&a, left, sizeof a);
+    memcpy(&b, right, sizeof b);
+    return a < b ? -1 : a > b;
+}
+
+/* A few keys beside very many, one of which differs though half of its print is also that of a key
+ * at the other end. */
+static void a_few_keys_find_no_wrong_partner_among_many(void **state)
+{
+    enum { FEW = 16, OTHERS = 100000 };
+    (void)state;
+    for (int swapped = 0; swapped < 2; swapped++) {
+        ends both;
+        memset(&both, 0, sizeof both);
+        uint32_t *halves = calloc(OTHERS, sizeof *halves);
+        for (int e = 0; e < 2; e++) dw_comparison_init(&both.of[e], &allocator, e == swapped);
+        dw_comparison *few = &both.of[0], *many = &both.of[1];
+        for (uint64_t i = 0; i < OTHERS; i++) {
+            dw_held_key key = make_key(i, 0, SAME);
+            assert_int_equal(dw_comparison_add(many, &key), DW_OK);
+            halves[i] = (uint32_t)many->keys[i].print;
+            if (i < FEW - 1) assert_int_equal(dw_comparison_add(few, &key), DW_OK);
+        }
+        qsort(halves, OTHERS, sizeof *halves, by_value);
+        dw_held_key key = make_key(OTHERS, 0, SAME);
+        for (bool found = false; !found; key.chain++, few->n -= !found) {
+            assert_int_equal(dw_comparison_add(few, &key), DW_OK);
+            uint32_t half = (uint32_t)few->keys[FEW - 1].print;
+            found = bsearch(&half, halves, OTHERS, sizeof half, by_value) != NULL;
+        }
+        free(halves);
+        for (int e = 0; e < 2; e++) assert_int_equal(dw_comparison_begin(&both.of[e]), DW_OK);
+        assert_int_equal(run(&both), DW_OK);
+        assert_int_equal(few->n_differing, 1);
+        assert_int_equal(few->differing[0].sample, key.key.sample);
+        assert_int_equal(many->n_differing, OTHERS - FEW + 1);
+        close_ends(&both);
+    }
+}
+
 /* ---- What no honest end sends ---------------------------------------------------------------- */
 
 enum { MANY = 70000, STEPS = 5 }; /* two splits */
@@ -258,6 +302,10 @@ static void assert_refused(ends *both, int e, uint64_t step, const uint8_t *body
     uint64_t n = c->n;
     assert_int_equal(dw_comparison_take(c, step, body, len), DW_ERR_PROTOCOL);
     assert_true(!c->is_done && c->n == n);
+    /* Nothing is awaited now. */
+    for (uint64_t other = 0; other < 300; other++)
+        assert_int_equal(dw_comparison_take(c, other, body, 0), DW_ERR_PROTOCOL);
+    assert_int_equal(dw_comparison_take(c, UINT64_MAX, body, 0), DW_ERR_PROTOCOL);
     close_ends(both);
 }
 
@@ -287,6 +335,16 @@ static void messages_in_another_order_or_length_are_refused(void **state)
             free(body);
         }
     }
+    /* A list in another order. */
+    assert_true(advance(&both, STEPS - 2, &e));
+    uint8_t *list = both.of[!e].out + ((both.of[e].n_ranges << both.of[e].bits[1]) + 7) / 8;
+    assert_true(list[0] > 1);
+    for (int i = 4; i < 8; i++) {
+        uint8_t byte = list[i];
+        list[i] = list[i + 4];
+        list[i + 4] = byte;
+    }
+    assert_refused(&both, e, STEPS - 2, both.of[!e].out, (size_t)both.of[!e].out_len);
     /* The end: nothing follows. */
     assert_int_equal(open_ends(&both, one_in_seven, MANY, false), DW_OK);
     assert_int_equal(run(&both), DW_OK);
@@ -321,6 +379,23 @@ static void forged_messages_do_no_harm(void **state)
         free(body);
         close_ends(&both);
     }
+}
+
+/* An encoder can choose keys that all have the same place. */
+static void keys_of_one_place_take_no_long_time(void **state)
+{
+    enum { CHOSEN = 200000 };
+    (void)state;
+    ends both;
+    assert_int_equal(open_ends(&both, all_otherwise, CHOSEN, false), DW_OK);
+    for (int e = 0; e < 2; e++)
+        for (uint64_t i = 0; i < CHOSEN; i++) both.of[e].keys[i].place = 0;
+    clock_t begun = clock();
+    assert_int_equal(run(&both), DW_OK);
+    assert_true(clock() - begun < 4 * CLOCKS_PER_SEC);
+    assert_true(both.of[0].is_done && both.of[1].is_done);
+    assert_true(both.of[0].n_differing > CHOSEN - 100);
+    close_ends(&both);
 }
 
 /* A peer that names 2^60 keys makes nobody take memory for them. */
@@ -359,8 +434,10 @@ int main(void)
         cmocka_unit_test(equal_ends_send_their_roots_alone),
         cmocka_unit_test(a_thousand_of_a_million_take_few_bytes),
         cmocka_unit_test(each_field_counts),
+        cmocka_unit_test(a_few_keys_find_no_wrong_partner_among_many),
         cmocka_unit_test(messages_in_another_order_or_length_are_refused),
         cmocka_unit_test(forged_messages_do_no_harm),
+        cmocka_unit_test(keys_of_one_place_take_no_long_time),
         cmocka_unit_test(memory_depends_on_the_own_keys),
         cmocka_unit_test(any_allocation_may_fail),
     };

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_differing.c - ranks that resume with different states at both ends of a boundary compare
+ * them, say what they drop, and can be stopped meanwhile. */
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "channel/channel.h"
+#include "channel/saved.h"
+#include "pipeline.h"
+
+/* What channels had sent when they were closed. */
+static atomic_uint key_entries, delta_entries;
+
+void __real_dw_channel_close(dw_channel *channel);
+void __wrap_dw_channel_close(dw_channel *channel);
+void __wrap_dw_channel_close(dw_channel *channel)
+{
+    if (channel) {
+        dw_counters sent = {.struct_size = sizeof sent};
+        dw_channel_count(channel, &sent, NULL);
+        atomic_fetch_add(&key_entries, (unsigned)sent.key_entries);
+        atomic_fetch_add(&delta_entries, (unsigned)sent.delta_entries);
+    }
+    __real_dw_channel_close(channel);
+}
+
+/* Leaves out a key of what the next decoder keeps, or the next encoder. */
+enum { NONE, OF_DECODER, OF_ENCODER };
+static atomic_int leaves_out;
+
+typedef struct visitor {
+    dw_saved_visit *visit;
+    void *context;
+    bool has_left_out;
+} visitor;
+
+static dw_status visit_others(void *context, dw_key key, const void *saved, size_t len)
+{
+    visitor *v = context;
+    bool leave_out = !v->has_left_out && key.sample == 3;
+    v->has_left_out |= leave_out;
+    return leave_out ? DW_OK : v->visit(v->context, key, saved, len);
+}
+
+dw_status __real_dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                   void *context);
+dw_status __wrap_dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                   void *context);
+dw_status __wrap_dw_channel_export(dw_channel *channel, int is_sent, dw_saved_visit *visit,
+                                   void *context)
+{
+    visitor v = {.visit = visit, .context = context};
+    int asked = is_sent ? OF_ENCODER : OF_DECODER;
+    if (!atomic_compare_exchange_strong(&leaves_out, &asked, NONE))
+        return __real_dw_channel_export(channel, is_sent, visit, context);
+    return __real_dw_channel_export(channel, is_sent, visit_others, &v);
+}
+
+/* Comparisons of both ends. Even boundaries are compared first, or one after the other.
+ * first_stops: rank 0 is asked to stop while rank 1 does not compare yet. second_fails: rank 1 does
+ * not compare. */
+static atomic_int compared, even_after_odd, has_begun, has_ended;
+static bool second_fails;
+static rank *first_stops;
+
+static void await(const atomic_int *flag)
+{
+    for (int looks = 0; looks < 5000 && !atomic_load(flag); looks++) usleep(1000);
+}
+
+dw_status __real_dw_channel_compare(dw_channel *channel, int timeout_ms, dw_compare_look *look,
+                                    void *context);
+dw_status __wrap_dw_channel_compare(dw_channel *channel, int timeout_ms, dw_compare_look *look,
+                                    void *context);
+dw_status __wrap_dw_channel_compare(dw_channel *channel, int timeout_ms, dw_compare_look *look,
+                                    void *context)
+{
+    static _Thread_local uint32_t last; /* of this rank */
+    uint32_t boundary = channel->port.id / 4;
+    bool is_first = channel->port.link->settings.listens;
+    if (last % 2 && boundary % 2 == 0) atomic_store(&even_after_odd, 1);
+    last = boundary;
+    atomic_fetch_add(&compared, 1);
+    if (is_first) atomic_store(&has_begun, 1);
+    if (!is_first && first_stops) {
+        await(&has_begun);
+        first_stops->stop = 1;
+        await(&has_ended);
+        if (!atomic_load(&has_ended)) return DW_ERR_TIMEOUT;
+    }
+    if (!is_first && second_fails) return DW_ERR_NO_MEMORY;
+    dw_status status = __real_dw_channel_compare(channel, timeout_ms, look, context);
+    if (is_first) atomic_store(&has_ended, 1);
+    return status;
+}
+
+/* Saves after step 5, in which a sample comes for the second time, and ends; the next run resumes.
+ */
+static pipeline begin_saved(const char *forward, const char *backward, uint32_t stages)
+{
+    pipeline run = a_run();
+    run.config.samples = 24;
+    run.config.held_out = 6;
+    run.config.eval_every = 2;
+    run.config.layers = stages;
+    run.config.forward = forward;
+    run.config.backward = backward;
+    run.config.save = pipeline_folder;
+    run.config.save_every = 5;
+    run.stop_at_step = 6;
+    run_pipeline(&run, stages, NULL);
+    assert_all(&run, DW_ERR_CANCELLED);
+    run.config.save = NULL;
+    run.config.save_every = run.stop_at_step = 0;
+    run.config.resume = pipeline_folder;
+    return run;
+}
+
+/* The two ends of a boundary differ, as where a copy in a file was lost at one of them: of one key.
+ * All others go on. */
+static void keys_that_differ_begin_anew(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        leaves_out = i & 2 ? OF_ENCODER : OF_DECODER;
+        pipeline run =
+            i & 1 ? begin_saved("delta:bits=3,replies=never", "delta:bits=4,replies=never", 2)
+                  : begin_saved("delta:bits=3", "delta:bits=4", 2);
+        key_entries = delta_entries = 0;
+        run_pipeline(&run, 2, NULL);
+        assert_all(&run, DW_OK);
+        assert_int_equal(run.unused, 1);
+        assert_non_null(strstr(run.unused_why, "what is kept of 1 keys is not used"));
+        assert_int_equal(key_entries, 1);
+        assert_true(delta_entries > 0);
+    }
+}
+
+static void even_boundaries_are_compared_first(void **state)
+{
+    (void)state;
+    pipeline run = begin_saved("delta:bits=3", "delta:bits=4", 4);
+    compared = 0;
+    run_pipeline(&run, 4, NULL);
+    assert_all(&run, DW_OK);
+    assert_int_equal(compared, 2 * 3);
+    assert_int_equal(even_after_odd, 0);
+}
+
+static void a_comparison_ends_when_a_rank_does(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        pipeline run = begin_saved("delta:bits=3", "delta:bits=4", 2);
+        has_begun = has_ended = 0;
+        second_fails = i;
+        first_stops = i ? NULL : &run.ranks[0];
+        run_pipeline(&run, 2, NULL);
+        first_stops = NULL;
+        second_fails = false;
+        assert_all(&run, i ? DW_ERR_NO_MEMORY : DW_ERR_CANCELLED);
+        assert_string_equal(run.ranks[0].why.text, run.ranks[1].why.text);
+    }
+}
+
+static void look_at_limit(dw_stage *stage, rank *r)
+{
+    const dw_neighbour *neighbour = r->index ? &stage->before : &stage->after;
+    uint64_t keys = (uint64_t)(r->config.samples + r->config.held_out) * r->config.slices;
+    if (neighbour->link->settings.max_message_bytes < 9 * keys) r->status = DW_ERR_LIMIT;
+}
+
+static void *only_look(void *r)
+{
+    run_at_a_stage(r, look_at_limit);
+    return NULL;
+}
+
+static void look_instead(rank *r)
+{
+    r->run_instead = only_look;
+}
+
+/* All of them may differ. */
+static void a_list_of_all_keys_fits_into_a_message(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.samples = 1000000;
+    run.config.held_out = 200000;
+    run.config.slices = 2;
+    run_pipeline(&run, 2, look_instead);
+    assert_all(&run, DW_OK);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, pipeline_set_up, pipeline_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(keys_that_differ_begin_anew),
+        TEST(even_boundaries_are_compared_first),
+        TEST(a_comparison_ends_when_a_rank_does),
+        TEST(a_list_of_all_keys_fits_into_a_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
