@@ -21,9 +21,10 @@ def quantile(degrees: int) -> float:
 
 
 def mean_of(values: Sequence[float]) -> list[Optional[float]]:
-    """[mean, half of the width of its 95 % interval]; the latter is None for a single value."""
+    """[mean, half of the width of its 95 % interval]; the latter is None for a single value, and if
+    one is not finite."""
     mean = statistics.fmean(values)
-    if len(values) < 2:
+    if len(values) < 2 or not math.isfinite(mean):
         return [mean, None]
     off = statistics.stdev(values) / math.sqrt(len(values))
     return [mean, quantile(len(values) - 1) * off]

@@ -123,6 +123,11 @@ def test_train(weights, tmp_path, monkeypatch, sent):
     assert again.get(one) and again.get({**one, "rate": 1e-4}) is None
 
 
+def test_a_mean_that_is_not_a_number_has_no_interval():
+    mean, half = real.report.mean_of([1.0, math.nan, 2.0])
+    assert math.isnan(mean) and half is None
+
+
 def refused(capsys, code, *line):
     assert real.main([*line]) == code
     (said,) = [row for row in capsys.readouterr().err.splitlines() if row.startswith("real: ")]
