@@ -247,21 +247,64 @@ void receive_tensor(fuzz_input *input)
     REQUIRE(found < peer.n_made);
 }
 
+static dw_status add_held(void *comparison, const dw_held_key *held)
+{
+    return dw_comparison_add(comparison, held);
+}
+
+/* How many of one end's keys the other does not hold in this way. A comparison cuts prints. */
+static uint64_t count_differing(const dw_comparison *of, const dw_comparison *other)
+{
+    uint64_t n = of->n;
+    for (uint64_t i = 0; i < of->n; i++)
+        for (uint64_t k = 0; k < other->n; k++)
+            n -= (uint32_t)of->keys[i].print == (uint32_t)other->keys[k].print;
+    return n;
+}
+
+/* After messages that were not spoilt both ends have found what differs, and no more. ours: what
+ * the link's end held. What it has sent may have been refused meanwhile. */
+static void require_found(const dw_comparison ours[2], const uint64_t dropped[2])
+{
+    for (int i = 0; i < 2; i++) {
+        const dw_comparison *theirs = &peer.compares[i];
+        uint64_t expected = count_differing(&ours[i], theirs);
+        REQUIRE(i ? dropped[i] <= expected : dropped[i] == expected);
+        REQUIRE(!theirs->is_done || theirs->n_differing == count_differing(theirs, &ours[i]));
+    }
+}
+
 void compare_ends(const dw_link *link, fuzz_input *input)
 {
     dw_counters before[2], after[2];
+    dw_comparison ours[2];
+    uint64_t dropped[2];
     for (int i = 0; i < 2; i++) before[i].struct_size = after[i].struct_size = sizeof(dw_counters);
     for (int i = 0; i < 8; i++) peer.spoils[i] = (unsigned char)fuzz_byte(input);
+    bool is_spoilt = peer.spoils[7] % 2;
+    for (int i = 0; i < 8 && !is_spoilt; i++)
+        if (i != 6) peer.spoils[i] = 0;
     peer.n_compared = 0;
     for (uint64_t direction = 0; direction < 2; direction++) begin_comparison(direction);
+    for (int i = 0; i < 2; i++) {
+        const dw_channel_codecs *codecs = &peer.channel->codecs;
+        dw_comparison_init(&ours[i], &link->settings.allocator, i == 1);
+        dw_channel_lock_end(peer.channel, i);
+        dw_status visited = i ? dw_encoder_visit_keys(codecs->encoder, add_held, &ours[i])
+                              : dw_decoder_visit_keys(codecs->decoder, add_held, &ours[i]);
+        (void)dw_channel_unlock_end(peer.channel, i, visited);
+    }
     REQUIRE(dw_channel_count(peer.channel, &before[0], &before[1]) == DW_OK);
     dw_status status = dw_channel_compare(peer.channel, 500, NULL, NULL);
     REQUIRE(dw_channel_count(peer.channel, &after[0], &after[1]) == DW_OK);
     REQUIRE(status == DW_OK || dw_channel_why(peer.channel)[0]);
     if (link->settings.retry_ms) REQUIRE(status == DW_ERR_UNSUPPORTED);
     for (int i = 0; i < 2; i++) {
-        uint64_t dropped = after[i].dropped_keys - before[i].dropped_keys;
-        REQUIRE(status == DW_OK ? dropped <= before[i].keys_held : dropped == 0);
+        uint64_t n = after[i].dropped_keys - before[i].dropped_keys;
+        REQUIRE(status == DW_OK ? n <= before[i].keys_held : n == 0);
+        dropped[!i] = n;
     }
+    if (status == DW_OK && !is_spoilt) require_found(ours, dropped);
+    for (int i = 0; i < 2; i++) dw_comparison_release(&ours[i]);
     for (int i = 0; i < 2; i++) dw_comparison_release(&peer.compares[i]);
 }

@@ -185,6 +185,58 @@ static void both_directions_are_compared(void **state)
     channels_close(&channels);
 }
 
+/* Sends MANY keys with small values from an end to the other. */
+enum { MANY = 70000, AT_ONCE = 2000, SMALL = 4, LOSES = 7 };
+
+static void pass_many(test_channels *channels, int way, int epoch)
+{
+    static dw_key keys[AT_ONCE];
+    static float x[AT_ONCE * SMALL];
+    dw_tensor view = dw_tensor_3d(x, DW_F32, AT_ONCE, 1, SMALL);
+    for (uint64_t first = 0; first < MANY; first += AT_ONCE) {
+        for (uint64_t i = 0; i < AT_ONCE; i++) {
+            keys[i] = (dw_key){.sample = first + i, .slice = 1};
+            for (int k = 0; k < SMALL; k++)
+                x[i * SMALL + (uint64_t)k] = (float)((first + i) % 97) + (float)(k * epoch);
+        }
+        assert_int_equal(where_send(channels->end[way], keys, &view), DW_OK);
+        assert_int_equal(where_recv(channels->end[!way], PATIENCE_MS, keys, &view), DW_OK);
+    }
+}
+
+/* Digests of ranges, twice split, and lists, in both directions at once. A decoder loses keys of
+ * the one, and an encoder of the other. */
+static void many_keys_are_compared(void **state)
+{
+    (void)state;
+    static dw_key lost[MANY / LOSES];
+    test_channels channels;
+    if (where_is_device()) return; /* a fake one is slow, and a comparison sees nothing of it */
+    channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
+    for (int i = 0; i < 2; i++)
+        channels.config[i].send = channels.config[i].recv = &channels.codec[i];
+    channels_try_open(&channels);
+    for (uint64_t i = 0; i < MANY / LOSES; i++) lost[i] = (dw_key){.sample = i * LOSES, .slice = 1};
+    for (int way = 0; way < 2; way++) {
+        pass_many(&channels, way, 0);
+        const dw_channel_codecs *codecs = &channels.end[1]->codecs;
+        dw_status status = way ? dw_encoder_drop_keys(codecs->encoder, lost, MANY / LOSES)
+                               : dw_decoder_drop_keys(codecs->decoder, lost, MANY / LOSES);
+        assert_int_equal(status, DW_OK);
+    }
+    compare(&channels);
+    for (int way = 0; way < 2; way++) {
+        assert_int_equal(channels_sent(channels.end[way]).keys_held, MANY - MANY / LOSES);
+        assert_int_equal(channels_received(channels.end[!way]).keys_held, MANY - MANY / LOSES);
+        pass_many(&channels, way, 1);
+        dw_counters sent = channels_sent(channels.end[way]);
+        assert_int_equal(sent.key_entries, MANY + MANY / LOSES);
+        assert_int_equal(sent.delta_entries, MANY - MANY / LOSES);
+        assert_int_equal(sent.nacks + channels_received(channels.end[!way]).rejected_frames, 0);
+    }
+    channels_close(&channels);
+}
+
 /* ---- A peer that does not do its part -------------------------------------------------------- */
 
 enum { TAG = ID << 8 | DW_TAG_COMPARE };
@@ -348,6 +400,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_that_differ_are_sent_in_full_once),
         cmocka_unit_test(ends_in_step_drop_nothing),
         cmocka_unit_test(both_directions_are_compared),
+        cmocka_unit_test(many_keys_are_compared),
         cmocka_unit_test(forged_messages_change_nothing),
         cmocka_unit_test(a_silent_peer_ends_it_in_time),
         cmocka_unit_test(a_failed_comparison_is_the_last),
