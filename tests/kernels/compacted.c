@@ -69,8 +69,10 @@ static void c_kernels_keep_the_nearest(bench *b)
             int scale = scales[i / DW_COMPACT_GROUP];
             double largest = 0,
                    limit = ldexp(bits == 8 ? 127.5 : 14, scale - (bits == 8 ? 133 : 130));
-            for (int k = i; k < i + DW_COMPACT_GROUP; k++)
-                largest = fmax(largest, fabs((double)dw_bf16_widen(numbers[k])));
+            for (int k = i; k < i + DW_COMPACT_GROUP; k++) {
+                double size = fabs((double)dw_bf16_widen(numbers[k]));
+                if (size > largest) largest = size;
+            }
             assert_true((largest < limit || scale == 254) && (largest >= limit / 2 || scale == 8));
         }
         for (int i = 0; i < MOST; i++) {
