@@ -13,7 +13,7 @@ import tempfile
 
 NAME = re.compile(
     r"(encode|decode)/(delta([+](choose|y|stochastic|mse|dither|rans|trellis|hadamard|"
-    r"profile)|-audit)?|"
+    r"profile|prev8)|-audit)?|"
     r"direct([+](read|add|stochastic|dither|rans|dither[+]rans|trellis|feedback|hadamard|"
     r"hadamard[+]rans|profile|profile[+]rans))?|"
     r"(raw|mx|topk|cocktail|chunk|lowrank|tah|blocks)([+]feedback)?|randk)/"
