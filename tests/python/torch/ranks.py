@@ -15,11 +15,21 @@ TIMEOUT_S = 60
 
 
 def kernel_sent():
-    """The bytes that the kernel has sent by TCP for this process, each counted once."""
+    """{connection: the bytes that the kernel has sent by it for this process, each once}."""
     listed = subprocess.run(["ss", "-tniHOp"], capture_output=True, text=True, check=True).stdout
-    own = [line for line in listed.splitlines() if f"pid={os.getpid()}," in line]
-    counted = re.findall(r"bytes_(sent|retrans):(\d+)", "\n".join(own))
-    return sum(int(n) if which == "sent" else -int(n) for which, n in counted)
+    found = {}
+    for line in listed.splitlines():
+        if f"pid={os.getpid()}," not in line:
+            continue
+        counted = re.findall(r"bytes_(sent|retrans):(\d+)", line)
+        ends = tuple(re.findall(r"\S+:\d+", line)[:2])
+        found[ends] = sum(int(n) if which == "sent" else -int(n) for which, n in counted)
+    return found
+
+
+def kernel_sent_since(before):
+    """By the connections that there are now: those of an earlier test may have been closed."""
+    return sum(n - before.get(ends, 0) for ends, n in kernel_sent().items())
 
 
 def _serve(pipe):

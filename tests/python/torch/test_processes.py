@@ -19,7 +19,7 @@ import deltawire.torch as dwt  # noqa: E402
 import small_gpt  # noqa: E402
 from ddp_ranks import LONGEST, batch_of, results, small_model  # noqa: E402
 from pipelines import Pipe  # noqa: E402
-from ranks import kernel_sent  # noqa: E402
+from ranks import kernel_sent, kernel_sent_since  # noqa: E402
 from test_ddp_errors import step as ddp_step  # noqa: E402
 from test_ddp_links import LINKS  # noqa: E402
 from deltawire.torch.common.waits import Wait  # noqa: E402
@@ -437,7 +437,7 @@ def stage_bytes(rank, world, options):
     steps(2)
     told, given = sent(), kernel_sent()
     steps(6)
-    told, given = [a - b for a, b in zip(sent(), told)], kernel_sent() - given
+    told, given = [a - b for a, b in zip(sent(), told)], kernel_sent_since(given)
     dist.barrier()  # so that nobody closes its connections before all have looked
     return *told, given
 
