@@ -7,8 +7,9 @@
 
 #include "codecs/job.h"
 
-/* Each works on one of `parts` nearly equal parts of a copy. expand: held to base; store: made to
- * fresh. */
+/* A copy is divided into `parts` parts of nearly equal size; each call does one of them. expand:
+ * writes the floats of the compact copy `held` to `base`. store: writes the floats `made` to the
+ * compact copy `fresh`. */
 void dw_copies_expand(const struct dw_kernels *kernels, const dw_copies *copies, uint64_t part,
                       uint64_t parts);
 void dw_copies_store(const struct dw_kernels *kernels, const dw_copies *copies, uint64_t part,

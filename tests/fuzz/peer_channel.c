@@ -19,8 +19,9 @@ static struct {
     unsigned char reply[256];
     size_t reply_len;
     uint64_t reply_sequence;
-    /* The peer's part of a comparison, by direction: 1 for what the link's end sends; and what
-     * becomes of its next messages. */
+    /* A comparison at the peer: compares[1] is of the keys that the link's end sends, compares[0]
+     * of those that the peer sends. spoils: how each of its next messages is damaged; 0: it is not.
+     */
     dw_comparison compares[2];
     unsigned char spoils[8];
     unsigned n_compared;
@@ -252,7 +253,8 @@ static dw_status add_held(void *comparison, const dw_held_key *held)
     return dw_comparison_add(comparison, held);
 }
 
-/* How many of one end's keys the other does not hold in this way. A comparison cuts prints. */
+/* How many of one end's keys have no print of the same 32 lower bits at the other end: no others
+ * are listed. */
 static uint64_t count_differing(const dw_comparison *of, const dw_comparison *other)
 {
     uint64_t n = of->n;

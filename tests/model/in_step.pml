@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * in_step.pml - for Spin: an encoder and a decoder stay in step over a bad network, whatever happens.
+ * in_step.pml - for Spin: an encoder and a decoder stay in step over a bad network.
  *
- * One key. The network reorders all frames and replies, and FAULTS more things go wrong: it loses or
- * duplicates one, an end is set back to an earlier state (the encoder with the same incarnation, as a
- * copy of a machine would be) or begins anew, the encoder forgets the key, the decoder loses its copy
- * or the copy rots. Contents are numbers: every encode makes a new one, and a change that is applied
- * to another base than its own makes WRONG. The rules are those of docs/format.md (2, step 7 to 10,
+ * There is one key. The network may deliver frames and replies in any order. FAULTS times something
+ * more goes wrong: a frame or a reply is lost, a frame comes twice, an end is set back to an
+ * earlier state (the encoder keeps its incarnation then, as a copy of a virtual machine would) or
+ * begins anew, the encoder forgets the key, the decoder loses its copy, or the copy is damaged in
+ * memory. Contents are numbers: each encode makes a new one, and a change that is applied to
+ * another base than its own makes WRONG. The rules are those of docs/format.md (2, step 7 to 10,
  * and 6); digests never collide.
  *
- * Checked: what a decoder accepts is what the encoder has; and when faults have ended and the network
- * is empty, at most one more frame is refused. Each of these constants takes one rule away, and then
- * an assertion fails: NO_STATE_DIGEST, NO_INCARNATION, NO_LEAP (of sequence numbers, after a reply
- * with a larger version), NO_NEW_INCARNATION (after answer 3). */
+ * Two things are checked: what a decoder accepts is what the encoder has; and when faults have
+ * ended and the network has nothing left, at most one more frame is refused. Each of these
+ * constants takes one rule away, and then an assertion fails: NO_STATE_DIGEST, NO_INCARNATION,
+ * NO_LEAP (of sequence numbers, after a reply with a larger version), NO_NEW_INCARNATION (after
+ * answer 3). */
 #ifndef ENCODES
 #define ENCODES 4
 #endif
@@ -51,7 +53,9 @@ inline save_decoder(to, from) {
   to.version = from.version; to.chain = from.chain; to.content = from.content;
   to.drop_of = from.drop_of; to.drop = from.drop
 }
-inline forget_key() { e.now = 0; e.undo = 0; e.is_confirmed = 0; e.from_undo = 0; e.from_nothing = 0 }
+inline forget_key() {
+  e.now = 0; e.undo = 0; e.is_confirmed = 0; e.from_undo = 0; e.from_nothing = 0
+}
 inline begin_encoder() {
   incarnations++; e.incarnation = incarnations; e.sequence = 0;
   forget_key()

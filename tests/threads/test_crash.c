@@ -90,7 +90,8 @@ static dw_storage *open_storage(run *r)
     return is_done(r, dw_storage_open(&storage, place, &why), &why) ? storage : NULL;
 }
 
-/* Opens the storage, and works with it. A save that failed is tried once more. */
+/* One process: it opens the storage, changes copies between snapshots, and closes it. A snapshot
+ * that failed is tried once more. */
 static void work(run *r, test_random *random, uint64_t saves)
 {
     copy copies[KEYS] = {{0}};

@@ -6,25 +6,10 @@
 
 #include "channel/channel.h"
 #include "channel/saved.h"
+#include "closed_channels.h"
 #include "pipeline.h"
 
-/* What channels had sent when they were closed. */
-static atomic_uint key_entries, delta_entries;
-
-void __real_dw_channel_close(dw_channel *channel);
-void __wrap_dw_channel_close(dw_channel *channel);
-void __wrap_dw_channel_close(dw_channel *channel)
-{
-    if (channel) {
-        dw_counters sent = {.struct_size = sizeof sent};
-        dw_channel_count(channel, &sent, NULL);
-        atomic_fetch_add(&key_entries, (unsigned)sent.key_entries);
-        atomic_fetch_add(&delta_entries, (unsigned)sent.delta_entries);
-    }
-    __real_dw_channel_close(channel);
-}
-
-/* Leaves out a key of what the next decoder keeps, or the next encoder. */
+/* Which end the next export loses a key of, as if it had been lost before. */
 enum { NONE, OF_DECODER, OF_ENCODER };
 static atomic_int leaves_out;
 

@@ -9,26 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "deltawire/transport.h"
+#include "closed_channels.h"
 #include "pipeline.h"
 
 enum { STEPS = 9, SAVED_AFTER = 5 };
-
-/* What channels had sent when they were closed. */
-static atomic_uint key_entries, delta_entries;
-
-void __real_dw_channel_close(dw_channel *channel);
-void __wrap_dw_channel_close(dw_channel *channel);
-void __wrap_dw_channel_close(dw_channel *channel)
-{
-    if (channel) {
-        dw_counters sent = {.struct_size = sizeof sent};
-        dw_channel_count(channel, &sent, NULL);
-        atomic_fetch_add(&key_entries, (unsigned)sent.key_entries);
-        atomic_fetch_add(&delta_entries, (unsigned)sent.delta_entries);
-    }
-    __real_dw_channel_close(channel);
-}
 
 /* A run of so many stages; a sample comes in steps 1 to 3, 4 to 6, and 7 to 9. */
 static pipeline begin(const char *forward, const char *backward)

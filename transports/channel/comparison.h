@@ -35,9 +35,9 @@
  * with such a key is refused, as all are without a comparison.
  *
  * Errors: PROTOCOL (a message that cannot follow), NO_MEMORY; then it is never done, and can only
- * be released. Memory: at most 100 bytes for each own key, while its array is moved to a
- * larger one, and as much again for messages and results, whatever the peer sends. Threads: one at
- * a time. */
+ * be released. Memory: at most 100 bytes for each own key (twice 32, and sorting, while the array
+ * of keys grows), and as much again for messages and results, whatever the peer sends. Threads: one
+ * at a time. */
 #ifndef DW_COMPARISON_H
 #define DW_COMPARISON_H
 
@@ -69,7 +69,7 @@ typedef struct dw_comparison {
     uint8_t *out;
     uint64_t out_len, out_cap, out_step;
     uint64_t n_listed; /* the keys that the lister named */
-    /* When it is done: the own keys that the other end does not hold in this way. */
+    /* When it is done: the own keys that the other end has not, or with another print. */
     dw_key *differing;
     uint64_t n_differing, differing_cap;
 } dw_comparison;

@@ -30,11 +30,10 @@ DW_API dw_status dw_channel_import(dw_channel *channel, int is_sent, const void 
  * about every 50 ms during a wait; an error of it ends the comparison; NULL: none.
  *
  * Errors: ARGUMENT (a key is in a frame in flight, an earlier comparison failed), those of look,
- * TIMEOUT, CORRUPT, PROTOCOL, NO_MEMORY,
- * UNSUPPORTED (the link may lose messages), those of the link. This end has dropped nothing then.
- * The peer may have, which costs refused frames, as without a comparison. The channel can be used,
- * but not for another comparison, because the peer's messages of this one may still come; they are
- * discarded. */
+ * TIMEOUT, CORRUPT, PROTOCOL, NO_MEMORY, UNSUPPORTED (the link may lose messages), those of the
+ * link. This end has dropped nothing then. The peer may have, which costs refused frames, as
+ * without a comparison. The channel can be used, but not for another comparison, because the peer's
+ * messages of this one may still come; they are discarded. */
 typedef dw_status dw_compare_look(void *context);
 DW_API dw_status dw_channel_compare(dw_channel *channel, int timeout_ms, dw_compare_look *look,
                                     void *context);
