@@ -181,7 +181,7 @@ dw_status dw_storage_count(dw_storage *s, dw_storage_counters *counters)
     if (!s || !counters) return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&s->all.lock);
     dw_storage_counters found = s->all.counters;
-    found.file_bytes = s->all.file.end;
+    found.file_bytes = s->all.file.slots.end * DW_STORAGE_PAGE;
     dw_storage_snapshots_count(&s->all, &found);
     pthread_mutex_unlock(&s->all.lock);
     return dw_give_told(counters, &found, sizeof found, "dw_storage_counters", NULL);

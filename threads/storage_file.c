@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * storage_file.c - opens the file of a storage, and hands out its slots. */
+ * storage_file.c - opens the file of a storage, and reads and writes its first page. */
 #define XXH_INLINE_ALL
 #include "storage_file.h"
 
@@ -13,7 +13,7 @@
 #include "base/sentence.h"
 #include "storage_disk.h"
 
-enum { PAGE = 4096, AT_ID = 32, HEAD_BYTES = 48, AT_GENERATION = 1024, NOTE_BYTES = 16 };
+enum { PAGE = DW_STORAGE_PAGE, AT_ID = 32, HEAD_BYTES = 48, AT_GENERATION = 1024, NOTE_BYTES = 16 };
 
 /* The first bytes of the file. Those of all versions begin with the same ones. */
 static const char mark[AT_ID] = "deltawire: copies of prev, v2\n";
@@ -102,11 +102,8 @@ dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why
 {
     static const char ending[] = ".index";
     size_t length = strlen(path);
-    *file = (storage_file){.fd = -1,
-                           .path = strdup(path),
-                           .index = malloc(length + sizeof ending),
-                           .end = PAGE,
-                           .first = 1};
+    *file = (storage_file){.fd = -1, .path = strdup(path), .index = malloc(length + sizeof ending)};
+    dw_storage_slots_begin(&file->slots);
     dw_status status = DW_OK;
     if (!file->path || !file->index) {
         status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
@@ -137,7 +134,7 @@ dw_status dw_storage_file_begin(storage_file *file, dw_why *why)
     uint8_t page[PAGE] = {0};
     file->id = dw_mem_random();
     file->generation = 0;
-    file->end = PAGE;
+    dw_storage_slots_free(&file->slots);
     memcpy(page, mark, sizeof mark);
     dw_put64(page + AT_ID, file->id);
     dw_put64(page + AT_ID + 8, XXH3_64bits(page, AT_ID + 8));
@@ -150,7 +147,7 @@ dw_status dw_storage_file_begin(storage_file *file, dw_why *why)
 
 dw_status dw_storage_file_resume(storage_file *file, dw_why *why)
 {
-    return cannot_write(file, dw_disk_resize(file->fd, file->end), why);
+    return cannot_write(file, dw_disk_resize(file->fd, file->slots.end * PAGE), why);
 }
 
 void dw_storage_file_note(storage_file *file, uint64_t generation)
@@ -166,70 +163,8 @@ void dw_storage_file_close(storage_file *file, bool removes)
 {
     if (removes) (void)dw_disk_remove(file->path);
     if (file->fd >= 0) dw_disk_close(file->fd);
-    free(file->used);
+    dw_storage_slots_free(&file->slots);
     free(file->path);
     free(file->index);
     *file = (storage_file){.fd = -1};
-}
-
-/* ---- Slots ----------------------------------------------------------------------------------- */
-
-static uint64_t pages_of(uint64_t bytes)
-{
-    return (bytes + PAGE - 1) / PAGE;
-}
-
-/* Whether a page is used. Returns how many pages from it on are alike, as far as that is seen. */
-static uint64_t look(const storage_file *file, uint64_t page, bool *is_used)
-{
-    uint64_t word = file->used[page / 64];
-    *is_used = word >> page % 64 & 1;
-    return page % 64 == 0 && (word == 0 || word == UINT64_MAX) ? 64 : 1;
-}
-
-/* Used pages become free, and free ones used. */
-static void turn(storage_file *file, uint64_t page, uint64_t n)
-{
-    for (uint64_t i = page; i < page + n; i++) file->used[i / 64] ^= (uint64_t)1 << i % 64;
-}
-
-/* Makes free pages a slot, and the file longer where needed. */
-static bool use(storage_file *file, uint64_t page, uint64_t n)
-{
-    uint64_t words = (page + n) / 64 + 1;
-    if (words > file->words) {
-        uint64_t *grown = realloc(file->used, 2 * words * sizeof *grown);
-        if (!grown) return false;
-        memset(grown + file->words, 0, (2 * words - file->words) * sizeof *grown);
-        file->used = grown;
-        file->words = 2 * words;
-    }
-    turn(file, page, n);
-    if (file->end < (page + n) * PAGE) file->end = (page + n) * PAGE;
-    return true;
-}
-
-bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset)
-{
-    uint64_t n = pages_of(bytes), gap = 0, end = file->end / PAGE, alike, page;
-    bool is_used;
-    while (file->first < end && (alike = look(file, file->first, &is_used), is_used))
-        file->first += alike;
-    for (page = file->first; gap < n && page < end; page += alike) {
-        alike = look(file, page, &is_used);
-        gap = is_used ? 0 : gap + alike;
-    }
-    *offset = (page - gap) * PAGE;
-    return use(file, page - gap, n);
-}
-
-bool dw_storage_file_place(storage_file *file, uint64_t bytes, uint64_t offset)
-{
-    return use(file, offset / PAGE, pages_of(bytes));
-}
-
-void dw_storage_file_give(storage_file *file, uint64_t offset, uint64_t bytes)
-{
-    turn(file, offset / PAGE, pages_of(bytes));
-    if (file->first > offset / PAGE) file->first = offset / PAGE;
 }

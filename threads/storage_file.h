@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * storage_file.h - the file of a storage: opened by one process at a time, divided into slots.
- *
- * The file begins with a page that says what it is. Behind it lie slots, each of whole pages of
- * 4096 bytes. A new slot is the first gap between the others that is long enough. Threads: one at a
- * time.
+ * storage_file.h - the file of a storage, which one process opens at a time. It begins with a page
+ * that says what it is; slots lie behind it. Threads: one at a time.
  *
  * The page, little-endian, zeros where nothing is named:
  *
@@ -19,16 +16,15 @@
 #include <stdbool.h>
 
 #include "deltawire/deltawire.h"
+#include "storage_slots.h"
 
 typedef struct storage_file {
     int fd;
     char *path, *index; /* names of the file, and of its index */
     uint64_t id;        /* 0: it was not begun */
     uint64_t generation;
-    uint64_t size;         /* as it was opened */
-    uint64_t end;          /* of the slots */
-    uint64_t *used, words; /* a bit for each page: a slot has it */
-    uint64_t first;        /* no page before this one is free */
+    uint64_t size; /* as it was opened */
+    storage_slots slots;
 } storage_file;
 
 /* open: an existing file is read, but not changed; other files are refused. begin: makes it a file
@@ -42,10 +38,5 @@ void dw_storage_file_close(storage_file *file, bool removes);
 /* Notes that an index is whole. Without it, an older index that is put in its place would not be
  * told apart; its records would still be. So an error is of no matter. */
 void dw_storage_file_note(storage_file *file, uint64_t generation);
-
-/* take, place: false: no memory. place: the slot at an offset. give: cannot fail. */
-bool dw_storage_file_take(storage_file *file, uint64_t bytes, uint64_t *offset);
-bool dw_storage_file_place(storage_file *file, uint64_t bytes, uint64_t offset);
-void dw_storage_file_give(storage_file *file, uint64_t offset, uint64_t bytes);
 
 #endif

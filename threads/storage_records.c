@@ -199,7 +199,7 @@ static bool take_record(storage_records *all, uint64_t bytes, uint64_t *record)
 {
     uint64_t offset;
     if (!all->free_record && all->n_records == all->cap && !grow(all)) return false;
-    if (!dw_storage_file_take(&all->file, bytes, &offset)) return false;
+    if (!dw_storage_slots_take(&all->file.slots, bytes, &offset)) return false;
     *record = all->free_record ? all->free_record : ++all->n_records;
     storage_record *r = record_of(all, *record);
     if (all->free_record) all->free_record = r->next;
@@ -210,7 +210,7 @@ static bool take_record(storage_records *all, uint64_t bytes, uint64_t *record)
 static void free_record(storage_records *all, uint64_t record)
 {
     storage_record *r = record_of(all, record);
-    dw_storage_file_give(&all->file, r->offset, r->bytes);
+    dw_storage_slots_give(&all->file.slots, r->offset, r->bytes);
     *r = (storage_record){.next = all->free_record};
     all->free_record = record;
 }
@@ -255,7 +255,7 @@ void dw_storage_records_release(void *context, uint64_t record)
 bool dw_storage_records_place(storage_records *all, const storage_entry *entry, uint64_t snapshots)
 {
     if (all->n_records == all->cap && !grow(all)) return false;
-    if (!dw_storage_file_place(&all->file, entry->bytes, entry->offset)) return false;
+    if (!dw_storage_slots_place(&all->file.slots, entry->bytes, entry->offset)) return false;
     storage_record *r = record_of(all, ++all->n_records);
     *r = (storage_record){.offset = entry->offset, .bytes = entry->bytes, .digest = entry->digest};
     put_in_bucket(all, all->n_records);
