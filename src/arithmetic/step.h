@@ -82,7 +82,7 @@ DW_INLINE float dw_step_value(int32_t level, float z, float step)
 
 /* Makes the result of step_squares independent of the processor: processors differ in the sign and
  * payload of the NaN that they produce. A lane can only be NaN if there was a NaN delta. */
-DW_INLINE void dw_step_settle(double *lanes, uint32_t *largest)
+DW_INLINE void dw_step_unify_nan(double *lanes, uint32_t *largest)
 {
     if (*largest <= DW_F32_INFINITY) return;
     *largest = DW_F32_INFINITY;

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "codecs/codebook.h"
 #include "codecs/elements.h"
-#include "codecs/emitting.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 
@@ -173,7 +173,7 @@ static void write_values(const dw_decode_job *job, const block *from, uint64_t a
             continue;
         }
         look_up(from, DW_F32, codes, now, values);
-        dw_emit_added(job, values, place, now);
+        dw_output_add(job, values, place, now);
     }
 }
 
@@ -271,7 +271,7 @@ static uint32_t take_sample(const dw_encode_job *job, uint32_t *sampled)
 }
 
 /* Fits the codebook, if it is to be fitted, and prepares the search for the nearest entry. */
-static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
+static void choose_scale(const dw_encode_job *job, const dw_chunk_result *joined)
 {
     const dw_plan *plan = job->plan;
     const dw_squares *found = &joined->squares;
@@ -485,7 +485,7 @@ const dw_form dw_form_blocks = {
     .name = "blocks",
     .plan = plan,
     .measure = measure,
-    .settle = settle,
+    .choose_scale = choose_scale,
     .encode = encode,
     .decode = decode,
     .encoded = encoded,

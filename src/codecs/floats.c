@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "codecs/audit.h"
-#include "codecs/emitting.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 
@@ -254,7 +254,7 @@ static void write_y(const dw_decode_job *job)
             make_y(job, &p, y, job->y_dtype);
         } else {
             make_y(job, &p, &wide, DW_F32);
-            dw_emit_added(job, wide.wide, p.place, p.n);
+            dw_output_add(job, wide.wide, p.place, p.n);
         }
     }
 }
@@ -283,7 +283,7 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
         dw_state_sum(job->kernels, job->next, job->prev_dtype, values_of(job->plan), job->audit);
 }
 
-static void emit(const dw_decode_job *job, uint64_t chunk)
+static void write_output(const dw_decode_job *job, uint64_t chunk)
 {
     (void)chunk;
     write_y(job);
@@ -326,7 +326,7 @@ const dw_form dw_form_floats = {
     .plan = plan,
     .encode = encode,
     .decode = decode,
-    .emit = emit,
+    .write_output = write_output,
     .contracts = contracts,
     .device = &kernels_on_a_device,
 };

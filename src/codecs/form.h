@@ -6,22 +6,24 @@
  * result does not depend on that. The caller has checked all sizes and entered the exact
  * floating-point mode (common/cpu.h).
  *
- * wide table:
- * | function | meaning                                                                             |
- * | plan     | computes what depends on the shape: layout, sizes, chunks. Errors: LIMIT (too large) |
- * |          | and SHAPE (a shape that the form cannot code), with a sentence; why may be NULL     |
- * | check    | step 8 of docs/format.md, 2: NULL, or what is wrong with a payload whose digest is   |
- * |          | right. NULL in the row: every payload of the right size can be decoded              |
- * | measure  | adds up in *result what settle needs to know of a chunk of x                        |
- * | settle   | once, after measure of all chunks and before encode of the first: writes what they  |
- * |          | share into the payload. Both NULL: every chunk can be encoded by itself             |
- * | encode   | a chunk of x into its part of the payload and, with state, of next                   |
- * | decode   | a chunk of the payload into next; without state into y                               |
- * | emit     | next into y, with state; NaN where values are poisoned                               |
- * | encoded, | add to a sample's joined results what its chunks did not cover: digests of bytes and |
- * | decoded  | stretches outside of or across chunks. NULL: nothing                                 |
- * | count    | adds what a payload says to the decoder's counters. NULL: nothing                    |
- * | contracts| by how much the error is smaller than what is coded. config: with defaults filled in |
+ * | function     | meaning                                                                        |
+ * | plan         | computes what depends on the shape: layout, sizes, chunks. Errors: LIMIT (too  |
+ * |              | large) and SHAPE (a shape that the form cannot code), with a sentence; why may |
+ * |              | be NULL                                                                        |
+ * | check        | step 8 of docs/format.md, 2: NULL, or what is wrong with a payload whose       |
+ * |              | digest is right. NULL in the row: every payload of the right size can be       |
+ * |              | decoded                                                                        |
+ * | measure      | adds up in *result what choose_scale needs to know of a chunk of x             |
+ * | choose_scale | once, after measure of all chunks and before encode of the first: writes what  |
+ * |              | they share into the payload. Both NULL: every chunk can be encoded by itself   |
+ * | encode       | a chunk of x into its part of the payload and, with state, of next             |
+ * | decode       | a chunk of the payload into next; without state into y                         |
+ * | write_output | next into y, with state; NaN where values are poisoned                         |
+ * | encoded,     | add to a sample's joined results what its chunks did not cover: digests of     |
+ * | decoded      | bytes and stretches outside of or across chunks. NULL: nothing                 |
+ * | count        | adds what a payload says to the decoder's counters. NULL: nothing              |
+ * | contracts    | by how much the error is smaller than what is coded. config: with defaults     |
+ * |              | filled in                                                                      |
  *
  * Errors: only those named above. State: none; prev and next belong to the caller. Threads: any, on
  * different chunks or memory. */
@@ -90,10 +92,10 @@ typedef struct dw_form {
     dw_status (*plan)(dw_plan *plan, dw_why *why);
     const char *(*check)(const dw_plan *plan, const uint8_t *payload, uint64_t bytes);
     void (*measure)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
-    void (*settle)(const dw_encode_job *job, const dw_chunk_result *joined);
+    void (*choose_scale)(const dw_encode_job *job, const dw_chunk_result *joined);
     void (*encode)(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
     void (*decode)(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result);
-    void (*emit)(const dw_decode_job *job, uint64_t chunk);
+    void (*write_output)(const dw_decode_job *job, uint64_t chunk);
     void (*encoded)(const dw_encode_job *job, dw_chunk_result *result);
     void (*decoded)(const dw_decode_job *job, dw_chunk_result *result);
     void (*count)(const dw_decode_job *job, dw_counters *counters);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "codecs/emitting.h"
+#include "codecs/output.h"
 #include "codecs/weighing.h"
 
 dw_status dw_front_plan(dw_plan *made, dw_why *why)
@@ -138,5 +138,5 @@ void dw_front_decode(const dw_decode_job *job, const dw_run *run, dw_run_decoder
         job->kernels->unrotate(rotated, run->channels, layout->rotates, prev, job->prev_dtype, out,
                                dtype);
     keep_poisoned(layout, job->payload, run, prev, out, dtype, state);
-    if (adds) dw_emit_added(job, values, at, run->channels);
+    if (adds) dw_output_add(job, values, at, run->channels);
 }

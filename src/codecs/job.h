@@ -149,7 +149,7 @@ typedef struct dw_decode_job {
     uint8_t *plain, *scratch; /* with a stage: payload, to be written; else NULL */
     uint8_t *room;
     const void *prev;
-    /* With state, decode writes only this; emit writes y after the digest was verified. */
+    /* With state, decode writes only this; write_output writes y after the digest was verified. */
     void *next;
     dw_dtype prev_dtype;
     dw_copies copies;

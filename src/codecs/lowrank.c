@@ -22,8 +22,8 @@
 #include "arithmetic/half.h"
 #include "arithmetic/quant.h"
 #include "codecs/elements.h"
-#include "codecs/emitting.h"
 #include "codecs/nested.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/products.h"
 #include "codecs/tiles.h"
@@ -107,29 +107,29 @@ static bool decode_factors(const struct dw_kernels *kernels, const shape *s, con
 
 /* Writes n values to y, from number `at` of its memory on. There they are contiguous: in one token,
  * or in several tokens with no gaps between them. */
-static void emit_part(const dw_decode_job *job, const float *values, uint64_t at, uint64_t n)
+static void write_part(const dw_decode_job *job, const float *values, uint64_t at, uint64_t n)
 {
     if (all_finite(values, n)) {
-        dw_emit_values(job, values, DW_F32, at, n);
+        dw_output_write(job, values, DW_F32, at, n);
         return;
     }
     for (uint64_t i = 0; i < n; i++, at++)
         if (dw_is_finite(values[i]))
-            dw_emit_values(job, values + i, DW_F32, at, 1);
+            dw_output_write(job, values + i, DW_F32, at, 1);
         else if (job->adds)
-            dw_emit_added(job, values + i, at, 1);
+            dw_output_add(job, values + i, at, 1);
         else
             dw_fill_nan(dw_at(job->y, job->y_dtype, at), job->y_dtype, 1);
 }
 
 /* Takes the n values from number `at` of the sample on to y. */
-static void emit_values(const dw_decode_job *job, const float *values, uint64_t at, uint64_t n)
+static void write_values(const dw_decode_job *job, const float *values, uint64_t at, uint64_t n)
 {
     uint64_t c = job->plan->c, stride = (uint64_t)job->stride;
     for (uint64_t done = 0, now; done < n; done += now) {
         uint64_t column = (at + done) % c, left = c - column;
         now = stride == c || n - done < left ? n - done : left;
-        emit_part(job, values + done, (at + done) / c * stride + column, now);
+        write_part(job, values + done, (at + done) / c * stride + column, now);
     }
 }
 
@@ -176,7 +176,7 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
             make_values(&s, &own, at, now, values);
         else
             dw_fill_nan(values, DW_F32, now);
-        emit_values(job, values, at, now);
+        write_values(job, values, at, now);
     }
 }
 

@@ -7,8 +7,8 @@
  * the digests and the counters of tiles.h, and only adds one kernel call per run. */
 #include "arithmetic/mx.h"
 
-#include "codecs/emitting.h"
 #include "codecs/front.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
 #include "codecs/tiles.h"
@@ -53,7 +53,7 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum)
         .element_number = r->element,
     };
     job->kernels->mx_decode(&call);
-    if (adds) dw_emit_added(job, values, at, r->channels);
+    if (adds) dw_output_add(job, values, at, r->channels);
 }
 
 static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result)
@@ -152,7 +152,7 @@ const dw_form dw_form_mx = {
     .plan = plan,
     .encode = encode,
     .decode = decode,
-    .emit = dw_tiles_emit,
+    .write_output = dw_tiles_write_output,
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,

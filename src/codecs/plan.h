@@ -80,7 +80,7 @@ struct dw_plan {
     /* Decoding needs random numbers that both ends generate alike, so the seed is part of the
      * frame. */
     bool draws;
-    bool measures;                       /* measure and settle must be called */
+    bool measures;                       /* measure and choose_scale must be called */
     const dw_stage *behind;              /* NULL: the form's payload is that of the frame */
     uint64_t plain_bytes, scratch_bytes; /* with a stage: of the form's payload; of its memory */
     uint64_t room_bytes;                 /* of memory that the form itself needs */

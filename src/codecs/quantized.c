@@ -3,12 +3,12 @@
  * each to a kernel (docs/format.md, 3.2). */
 #include "codecs/quantized.h"
 
-#include "codecs/emitting.h"
 #include "codecs/front.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/residual.h"
 
-/* Whether y is written past the caches. With state, y is written by emit instead. */
+/* Whether y is written past the caches. With state, y is written by write_output instead. */
 static bool streams_y(const dw_decode_job *job)
 {
     return !job->next && !job->adds && !job->layout.rotates && job->bypasses_caches;
@@ -70,16 +70,16 @@ static void decode(const dw_decode_job *job, uint64_t index, dw_chunk_result *re
     result->state_sum = walk.trail.sum;
 }
 
-static void emit(const dw_decode_job *job, uint64_t index)
+static void write_output(const dw_decode_job *job, uint64_t index)
 {
     const dw_layout *layout = &job->layout;
     if (!layout->by_channel) {
-        dw_tiles_emit(job, index);
+        dw_tiles_write_output(job, index);
         return;
     }
     dw_chunk chunk = dw_layout_chunk(layout, index);
     for (uint64_t t = 0; t < layout->t; t++)
-        dw_tiles_emit_rows(job, t * layout->c + chunk.first_channel, chunk.channels);
+        dw_tiles_write_rows(job, t * layout->c + chunk.first_channel, chunk.channels);
     dw_columns_poison(job, index);
 }
 
@@ -250,7 +250,7 @@ const dw_form dw_form_quantized = {
     .plan = plan,
     .encode = encode,
     .decode = decode,
-    .emit = emit,
+    .write_output = write_output,
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,

@@ -3,7 +3,7 @@
  * walked over all tokens first to find the scales and then to write the codes. */
 #include <string.h>
 
-#include "codecs/emitting.h"
+#include "codecs/output.h"
 #include "codecs/quantized.h"
 #include "codecs/residual.h"
 
@@ -229,7 +229,7 @@ void dw_columns_decode(const dw_decode_job *job, uint64_t chunk)
                              .poison_keeps = state};
         place_codes(&s, t, &run);
         job->kernels->decode_columns(&run);
-        if (adds) dw_emit_added(job, values, at, s.columns.n);
+        if (adds) dw_output_add(job, values, at, s.columns.n);
     }
 }
 

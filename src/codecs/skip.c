@@ -6,7 +6,7 @@
 
 #include "arithmetic/step.h"
 #include "codecs/audit.h"
-#include "codecs/emitting.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 #include "common/cpu.h"
@@ -69,13 +69,13 @@ static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *re
     result->state_sum = keep(job->plan, job->kernels, job->prev, job->next, job->audit);
 }
 
-static void emit(const dw_decode_job *job, uint64_t chunk)
+static void write_output(const dw_decode_job *job, uint64_t chunk)
 {
     (void)chunk;
     const dw_plan *made = job->plan;
     for (uint64_t t = 0; t < made->t; t++)
-        dw_emit_values(job, dw_at(job->next, job->prev_dtype, t * made->c), job->prev_dtype,
-                       t * (uint64_t)job->stride, made->c);
+        dw_output_write(job, dw_at(job->next, job->prev_dtype, t * made->c), job->prev_dtype,
+                        t * (uint64_t)job->stride, made->c);
 }
 
 const dw_form dw_form_skip = {
@@ -84,5 +84,5 @@ const dw_form dw_form_skip = {
     .plan = plan,
     .encode = encode,
     .decode = decode,
-    .emit = emit,
+    .write_output = write_output,
 };

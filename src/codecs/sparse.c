@@ -15,9 +15,9 @@
 
 #include "arithmetic/mx.h"
 #include "codecs/elements.h"
-#include "codecs/emitting.h"
 #include "codecs/nested.h"
 #include "codecs/options.h"
+#include "codecs/output.h"
 #include "codecs/selection.h"
 #include "codecs/tiles.h"
 
@@ -119,7 +119,7 @@ static void add_to_y(const dw_decode_job *job, const dw_sparse *s, const float *
         memset(block, 0, sizeof block);
         for (; has_next && walk.at < at + now; has_next = dw_mask_next(&walk))
             block[walk.at - at] = *values++;
-        dw_emit_added(job, block, at / c * (uint64_t)job->stride + at % c, now);
+        dw_output_add(job, block, at / c * (uint64_t)job->stride + at % c, now);
     }
 }
 

@@ -6,8 +6,8 @@
  * The step is a multiple of the root mean square of what is coded, without outliers
  * (arithmetic/step.h). If the config limits the error, the step follows from this limit and from x
  * instead. Where a whole sample shares one step, the sample is read twice: `measure` adds up the
- * squares of each chunk, `settle` computes the step and writes it into the payload, and only then
- * are chunks encoded.
+ * squares of each chunk, `choose_scale` computes the step and writes it into the payload, and only
+ * then are chunks encoded.
  *
  * With rounding=trellis a chunk is read twice in any case: `choose_codes` finds the codes of all
  * its tiles (codecs/trellis.h), and then its runs are completed as with other roundings.
@@ -18,10 +18,10 @@
 #include "arithmetic/coded.h"
 #include "arithmetic/step.h"
 #include "codecs/bulk.h"
-#include "codecs/emitting.h"
 #include "codecs/escapes.h"
 #include "codecs/front.h"
 #include "codecs/options.h"
+#include "codecs/output.h"
 #include "codecs/plan.h"
 #include "codecs/profile.h"
 #include "codecs/residual.h"
@@ -141,7 +141,7 @@ static void decode_span(const dw_decode_job *job, const dw_run *r, uint32_t i)
         job->kernels->step_decode(&call);
         put_escapes(job->kernels, &tile, (uint64_t)(call.codes - tile.codes), s.n, out, dtype);
     }
-    if (adds) dw_emit_added(job, values, at, s.n);
+    if (adds) dw_output_add(job, values, at, s.n);
 }
 
 static void decode_run(const dw_decode_job *job, const dw_run *r)
@@ -225,7 +225,7 @@ static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *r
 }
 
 /* Computes the step that the whole sample shares and writes it in front of the tiles. */
-static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
+static void choose_scale(const dw_encode_job *job, const dw_chunk_result *joined)
 {
     uint8_t *front = job->payload + job->layout.choice_bytes;
     memset(front, 0, (size_t)job->layout.scale_bytes);
@@ -255,8 +255,8 @@ static uint16_t choose_row(const dw_encode_job *job, uint64_t row)
     return step_of(job, &squares);
 }
 
-/* Determines the step of span i of a run and writes it, unless `settle` has done so for all of
- * them. coded_at: the place of the span in the x of e->coded. */
+/* Determines the step of span i of a run and writes it, unless `choose_scale` has done so for all
+ * of them. coded_at: the place of the span in the x of e->coded. */
 static uint16_t find_scale(const encoding *e, const dw_run *r, uint32_t i, uint64_t coded_at,
                            const span *s)
 {
@@ -482,10 +482,10 @@ const dw_form dw_form_step = {
     .has_codes = true,
     .plan = plan,
     .measure = measure,
-    .settle = settle,
+    .choose_scale = choose_scale,
     .encode = encode,
     .decode = decode,
-    .emit = dw_tiles_emit,
+    .write_output = dw_tiles_write_output,
     .encoded = dw_tiles_encoded,
     .decoded = dw_tiles_decoded,
     .count = dw_tiles_count,

@@ -3,9 +3,9 @@
  * which some have 4 bits for each value and the others 3 (docs/format.md, 3.14).
  *
  * The sample is read twice. `measure` finds the pivot of each tile and the range of its rotated
- * values; `settle` gives 4 bits to the tiles with the largest ranges; `encode` rotates again and
- * has the form quantized write the values. A chunk holds tiles of one kind, which lie anywhere in
- * the sample.
+ * values; `choose_scale` gives 4 bits to the tiles with the largest ranges; `encode` rotates again
+ * and has the form quantized write the values. A chunk holds tiles of one kind, which lie anywhere
+ * in the sample.
  *
  * Source: TAH-Quant (He et al., arXiv:2506.01352). docs/codecs/for_comparison.md says where
  * we differ. */
@@ -16,8 +16,8 @@
 
 #include "arithmetic/rotate.h"
 #include "codecs/contraction.h"
-#include "codecs/emitting.h"
 #include "codecs/options.h"
+#include "codecs/output.h"
 #include "codecs/tiles.h"
 
 static uint32_t magnitude(float value)
@@ -115,7 +115,7 @@ static void measure(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *r
     for (uint64_t tile = from; tile < end; tile++) keys[tile] = measure_tile(job, &tah, tile);
 }
 
-static void settle(const dw_encode_job *job, const dw_chunk_result *joined)
+static void choose_scale(const dw_encode_job *job, const dw_chunk_result *joined)
 {
     dw_tah tah;
     (void)joined;
@@ -322,7 +322,7 @@ static void write_tile(const dw_decode_job *job, const dw_tah *tah, uint64_t til
         finish(job->payload, tah, tile, back);
         job->kernels->unrotate(back, tah->g, 1, NULL, DW_F32, out, dtype);
     }
-    if (job->adds) dw_emit_added(job, values, at, tah->g);
+    if (job->adds) dw_output_add(job, values, at, tah->g);
 }
 
 /* Codecs with this form keep no state at the decoder. */
@@ -396,7 +396,7 @@ const dw_form dw_form_tah = {
     .plan = plan,
     .check = check,
     .measure = measure,
-    .settle = settle,
+    .choose_scale = choose_scale,
     .encode = encode,
     .decode = decode,
     .encoded = encoded,

@@ -8,7 +8,7 @@
 
 #include "arithmetic/mx.h"
 #include "codecs/elements.h"
-#include "codecs/emitting.h"
+#include "codecs/output.h"
 
 /* ---- The walk of a chunk --------------------------------------------------------------------- */
 
@@ -294,7 +294,7 @@ static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t
 
 /* Writes NaN for the poisoned pieces of a tile. There is one loop per size of scales, because every
  * piece is tested and few are poisoned. */
-static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
+static void write_poison(const dw_decode_job *job, const dw_tile *tile)
 {
     const uint8_t *scales = job->payload + tile->offset;
     if (job->layout.by_sample) {
@@ -311,27 +311,27 @@ static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
         if (dw_scale_at_is_poisoned(scales + 2 * (size_t)p)) poison_piece(job, tile, p);
 }
 
-void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n)
+void dw_tiles_write_rows(const dw_decode_job *job, uint64_t element, uint64_t n)
 {
     uint64_t c = job->layout.c;
     while (n > 0) {
         uint64_t row = element / c, column = element % c,
                  now = job->stride == (int64_t)c ? n : c - column;
         if (now > n) now = n;
-        dw_emit_values(job, dw_at(job->next, job->prev_dtype, element), job->prev_dtype,
-                       row * (uint64_t)job->stride + column, now);
+        dw_output_write(job, dw_at(job->next, job->prev_dtype, element), job->prev_dtype,
+                        row * (uint64_t)job->stride + column, now);
         element += now;
         n -= now;
     }
 }
 
-void dw_tiles_emit(const dw_decode_job *job, uint64_t index)
+void dw_tiles_write_output(const dw_decode_job *job, uint64_t index)
 {
     dw_chunk chunk = dw_layout_chunk(&job->layout, index);
-    dw_tiles_emit_rows(job, chunk.first_element, chunk.elements);
+    dw_tiles_write_rows(job, chunk.first_element, chunk.elements);
     for (uint64_t i = chunk.first_tile; i < chunk.first_tile + chunk.tiles; i++) {
         dw_tile tile = dw_layout_tile(&job->layout, i);
-        emit_poison(job, &tile);
+        write_poison(job, &tile);
     }
 }
 

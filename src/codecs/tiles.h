@@ -248,15 +248,15 @@ static inline void dw_tiles_take_counts(const dw_piece_counts *counts, dw_sums *
     sums->poisoned = counts->poisoned;
 }
 
-/* Functions for the rows of forms (codecs/form.h). All but emit also work for layouts with a scale
- * per channel. */
-void dw_tiles_emit(const dw_decode_job *job, uint64_t chunk);
+/* Functions for the rows of forms (codecs/form.h). All but write_output also work for layouts with
+ * a scale per channel. */
+void dw_tiles_write_output(const dw_decode_job *job, uint64_t chunk);
 void dw_tiles_encoded(const dw_encode_job *job, dw_chunk_result *result);
 void dw_tiles_decoded(const dw_decode_job *job, dw_chunk_result *result);
 void dw_tiles_count(const dw_decode_job *job, dw_counters *counters);
 
 /* Copies n elements of the new prev, starting at `element`, to their places in y. */
-void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n);
+void dw_tiles_write_rows(const dw_decode_job *job, uint64_t element, uint64_t n);
 
 void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n);
 

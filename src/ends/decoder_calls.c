@@ -55,8 +55,8 @@ static dw_status receive(dw_decode_ticket *t)
         dw_incoming_drop(t);
         return status;
     }
-    if (t->y.data && decoder->end.engine.emit)
-        decoder->end.counters.overflowed_values += decoder->end.engine.emit(
+    if (t->y.data && decoder->end.engine.write_output)
+        decoder->end.counters.overflowed_values += decoder->end.engine.write_output(
             decoder->end.engine.context, (dw_jobs){.decode = t->jobs}, t->header.n);
     dw_incoming_commit(t);
     return DW_OK;

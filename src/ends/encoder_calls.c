@@ -40,8 +40,8 @@ static dw_status run(dw_encode_ticket *t, bool reconstructs)
     }
     (void)encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
     if (reconstructs)
-        (void)encoder->end.engine.emit(encoder->end.engine.context,
-                                       (dw_jobs){.decode = t->again_jobs}, t->header.n);
+        (void)encoder->end.engine.write_output(encoder->end.engine.context,
+                                               (dw_jobs){.decode = t->again_jobs}, t->header.n);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     dw_ticket_close_gaps(t);
     dw_ticket_finalize(t, t->frame);

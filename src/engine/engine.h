@@ -6,28 +6,30 @@
  * and then commits the results. The CPU has finished when submit returns; a device only enqueues.
  * All addresses in jobs must be ones that the engine can reach.
  *
- * | function | meaning                                                                            |
- * | submit   | starts n jobs, all or none. On a device they run in the order of the stream.       |
- * |          | *captured: the stream only records them, for launches of a graph later. The caller |
- * |          | keeps the launch until it closes it. heads: heads of frames that the device        |
- * |          | completes after the jobs, or none; the CPU completes none                          |
- * | reuse    | replaces jobs [first, first + n) of a captured launch, and their head if submit    |
- * |          | was given one, without calls to the device. UNSUPPORTED: the new jobs need other   |
- * |          | kernels than the captured ones                                                     |
- * | done     | PENDING until jobs [first, first + n) and their head are done, then their results: |
- * |          | sums over whole payloads and over all audited stretches. Norms are 0 on a device,  |
- * |          | and payloads that have become shorter lie in the frame one behind the other        |
- * | emit     | writes y of n decode jobs whose digests are right, and returns how many of its     |
- * |          | values are at or past the end of binary16, if it is y's dtype. NULL: submit has    |
- * |          | written y, and such values are not counted                                         |
- * | learn    | copies a profile to where jobs will read it, to place `slot` of DW_PROFILES_MOST;  |
- * |          | the one that was there before is not used any more. NULL: jobs read it itself      |
- * | channels | of a profile that was learnt, as jobs read them                                    |
- * | copy     | copies between host memory and prev that no frame in flight writes; waits only for |
- * |          | this copy. NULL: prev is host memory                                               |
- * | share    | adds a user of the launch; every user calls close                                  |
- * | close    | ends one use of a launch                                                           |
- * | release  | ends the engine; all launches must be closed                                       |
+ * | function     | meaning                                                                        |
+ * | submit       | starts n jobs, all or none. On a device they run in the order of the stream.   |
+ * |              | *captured: the stream only records them, for launches of a graph later. The    |
+ * |              | caller keeps the launch until it closes it. heads: heads of frames that the    |
+ * |              | device completes after the jobs, or none; the CPU completes none               |
+ * | reuse        | replaces jobs [first, first + n) of a captured launch, and their head if       |
+ * |              | submit was given one, without calls to the device. UNSUPPORTED: the new jobs   |
+ * |              | need other kernels than the captured ones                                      |
+ * | done         | PENDING until jobs [first, first + n) and their head are done, then their      |
+ * |              | results: sums over whole payloads and over all audited stretches. Norms are 0  |
+ * |              | on a device, and payloads that have become shorter lie in the frame one behind |
+ * |              | the other                                                                      |
+ * | write_output | writes y of n decode jobs whose digests are right, and returns how many of its |
+ * |              | values are at or past the end of binary16, if it is y's dtype. NULL: submit    |
+ * |              | has written y, and such values are not counted                                 |
+ * | learn        | copies a profile to where jobs will read it, to place `slot` of                |
+ * |              | DW_PROFILES_MOST; the one that was there before is not used any more. NULL:    |
+ * |              | jobs read it itself                                                            |
+ * | channels     | of a profile that was learnt, as jobs read them                                |
+ * | copy         | copies between host memory and prev that no frame in flight writes; waits only |
+ * |              | for this copy. NULL: prev is host memory                                       |
+ * | share        | adds a user of the launch; every user calls close                              |
+ * | close        | ends one use of a launch                                                       |
+ * | release      | ends the engine; all launches must be closed                                   |
  *
  * A decode job whose payload does not have the digest that the job names is not continued; done
  * returns the digest that was found. Errors: NO_MEMORY, LIMIT, UNSUPPORTED, IO, each with a
@@ -78,7 +80,7 @@ typedef struct dw_engine {
                        const dw_head *head, dw_why *why);
     dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n,
                       dw_chunk_result *results);
-    uint64_t (*emit)(void *context, dw_jobs jobs, uint32_t n);
+    uint64_t (*write_output)(void *context, dw_jobs jobs, uint32_t n);
     dw_status (*learn)(void *context, uint32_t slot, const struct dw_profile *profile, dw_why *why);
     dw_channels (*channels)(const void *context, const struct dw_profile *profile);
     dw_status (*copy)(void *context, void *to, const void *from, uint64_t bytes, dw_why *why);

@@ -139,7 +139,7 @@ static void decode_chunk(void *context, size_t index)
 }
 
 /* Writes y: from the new prev where there is state, else from the payload. */
-static void emit_chunk(void *context, size_t index)
+static void output_chunk(void *context, size_t index)
 {
     cpu *c = context;
     uint64_t chunk;
@@ -148,7 +148,7 @@ static void emit_chunk(void *context, size_t index)
     if (!job->y) return;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     if (job->next)
-        job->plan->form->emit(job, chunk);
+        job->plan->form->write_output(job, chunk);
     else
         job->plan->form->decode(job, chunk, &unused);
     dw_cpu_leave_exact(mode);
@@ -166,7 +166,7 @@ static void measure_all(cpu *c, uint32_t n)
         const dw_encode_job *job = c->jobs.encode[i];
         if (!job->plan->measures) continue;
         dw_chunk_result joined = dw_work_join(&c->work, i);
-        job->plan->form->settle(job, &joined);
+        job->plan->form->choose_scale(job, &joined);
     }
     dw_cpu_leave_exact(mode);
 }
@@ -267,13 +267,13 @@ static void count_chunk(void *context, size_t index)
 }
 
 /* The jobs must be those of the last submit, whose chunks are still known. */
-static uint64_t emit(void *context, dw_jobs jobs, uint32_t n)
+static uint64_t write_output(void *context, dw_jobs jobs, uint32_t n)
 {
     cpu *c = context;
     uint64_t at_end = 0;
     bool narrows = false;
     c->jobs = jobs;
-    dw_work_run(&c->work, &c->host, emit_chunk, c);
+    dw_work_run(&c->work, &c->host, output_chunk, c);
     for (uint32_t i = 0; i < n; i++)
         narrows = narrows || (jobs.decode[i]->y && jobs.decode[i]->y_dtype == DW_F16);
     if (!narrows) return 0;
@@ -311,7 +311,7 @@ bool dw_engine_cpu(dw_engine *engine, const dw_host *host, const dw_kernels *ker
                           .submit = submit,
                           .reuse = reuse,
                           .done = done,
-                          .emit = emit,
+                          .write_output = write_output,
                           .share = nothing,
                           .close = nothing,
                           .release = release};

@@ -246,7 +246,7 @@ typedef struct dw_kernels {
     void (*mx_decode)(const dw_mx_decode_run *run);
     /* Adds the squares of x - prev, exact products in binary64, in order: element i to lanes[i %
      * DW_NORM_LANES]. *largest becomes the largest of its old value and of the magnitudes bits(x -
-     * prev) & 0x7fffffff; a NaN counts as infinite (dw_step_settle). Elements whose magnitude is
+     * prev) & 0x7fffffff; a NaN counts as infinite (dw_step_unify_nan). Elements whose magnitude is
      * above `limit` are left out of both; returns how many. DW_NO_LIMIT: none is. Any n. */
     uint64_t (*step_squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                              uint64_t n, uint32_t limit, double lanes[DW_NORM_LANES],

@@ -98,7 +98,7 @@ static uint64_t step_squares(const void *x, dw_dtype x_dtype, const void *prev, 
     }
     d_store(lanes, s.squares);
     *largest = reduce_extremes((lanes_extremes){s.largest, i_set(0)}, (dw_extremes){0, 0}).positive;
-    dw_step_settle(lanes, largest);
+    dw_step_unify_nan(lanes, largest);
     return step_count(s.left_out);
 }
 

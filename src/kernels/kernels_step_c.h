@@ -37,7 +37,7 @@ static uint64_t step_squares_c(const void *x, dw_dtype x_dtype, const void *prev
             lanes[i % DW_NORM_LANES] += (double)delta[i] * delta[i];
         }
     }
-    dw_step_settle(lanes, largest);
+    dw_step_unify_nan(lanes, largest);
     return left_out;
 }
 

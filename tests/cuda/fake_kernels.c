@@ -169,7 +169,7 @@ static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
     job.kernels = dw_kernels_choose(~0u);
     job.plan = &plan;
     dw_form_floats.decode(&job, 0, &result);
-    if (job.next && job.y) dw_form_floats.emit(&job, 0);
+    if (job.next && job.y) dw_form_floats.write_output(&job, 0);
     *part->share.sums =
         (dw_cuda_sums){.payload = job.kernels->digest_bytes(job.payload, 0, plan.payload_bytes),
                        .state = result.state_sum};
@@ -245,7 +245,7 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
         dw_chunk_result result;
         form->decode(job, i, &result);
         sums.state += result.state_sum;
-        if (state && job->y) form->emit(job, i);
+        if (state && job->y) form->write_output(job, i);
     }
     sums.payload = job->kernels->digest_bytes(job->payload, 0, layout->payload_bytes);
     if (state && job->audit.every)
@@ -272,7 +272,7 @@ static void settle_part(const dw_cuda_encode_part *part)
         dw_form_step.measure(&job, i, &one);
         dw_squares_add(&joined.squares, &one.squares);
     }
-    dw_form_step.settle(&job, &joined);
+    dw_form_step.choose_scale(&job, &joined);
 }
 
 static void choose_part(const char *kernel, const dw_cuda_encode_part *part)

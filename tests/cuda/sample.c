@@ -355,7 +355,7 @@ void sample_spec_encode(const sample *s, output *out)
         form->measure(&job, i, &one);
         dw_squares_add(&joined.squares, &one.squares);
     }
-    if (s->plan.measures) form->settle(&job, &joined);
+    if (s->plan.measures) form->choose_scale(&job, &joined);
     for (uint64_t i = 0; i < s->plan.chunks; i++) {
         form->encode(&job, i, &one);
         dw_sums_add(&joined.sums, &one.sums);
@@ -378,7 +378,7 @@ void sample_spec_decode(const sample *s, output *out)
     for (uint64_t i = 0; i < s->plan.chunks; i++) {
         dw_chunk_result unused;
         form->decode(&job, i, &unused);
-        if (job.next && job.y) form->emit(&job, i);
+        if (job.next && job.y) form->write_output(&job, i);
     }
     if (form->count) form->count(&job, &counters);
     out->direct = counters.direct_groups;
