@@ -100,11 +100,11 @@ void dw_group_inbox_take(void *peer, const void *data, size_t len);
 
 /* progress.c. step: does everything that there is to do, and returns after how many nanoseconds the
  * next step is due if nothing happens; *stepped_ns: the time from which these count. The lock is
- * held before and after. settle: if something has failed, ends all operations, and notifies the
+ * held before and after. end_failed: if something has failed, ends all operations, and notifies the
  * other ranks. dispatch: handles a message that a peer has sorted. may_end: whether all that was
  * promised to other ranks is done, so that a closing group may end. */
 int64_t dw_progress_step(dw_group *group, int64_t *stepped_ns);
-void dw_progress_settle(dw_group *group);
+void dw_progress_end_failed(dw_group *group);
 void dw_progress_dispatch(dw_group *group, dw_received *received);
 bool dw_progress_may_end(const dw_group *group, int64_t now_ns);
 

@@ -61,7 +61,7 @@ bool dw_membership_take_abort(dw_peer *peer, const dw_received *received)
     return answers;
 }
 
-void dw_membership_settle(dw_peer *peer)
+void dw_membership_take_lost(dw_peer *peer)
 {
     if (peer->lost == DW_OK || peer->member.is_lost) return;
     peer->member.is_lost = true;

@@ -47,7 +47,7 @@ static void end_all(dw_group *group, dw_slot_list *list)
     }
 }
 
-void dw_progress_settle(dw_group *group)
+void dw_progress_end_failed(dw_group *group)
 {
     dw_exchange *exchange = &group->exchange;
     if (exchange->failure.status == group->failure.status) return;
@@ -88,7 +88,7 @@ static void begin_operations(dw_group *group)
         if (!slot) return;
         dw_slot_append(&group->exchange.running, slot);
         dw_operation_begin(&group->exchange, slot);
-        dw_progress_settle(group);
+        dw_progress_end_failed(group);
     }
 }
 
@@ -110,7 +110,7 @@ static void look_at_damage(dw_group *group)
                                : "no memory for a message from rank %u",
                            i);
     }
-    dw_progress_settle(group);
+    dw_progress_end_failed(group);
 }
 
 /* The rank that has sent most of the bytes of messages that wait for operations, and their
@@ -172,7 +172,7 @@ void dw_progress_dispatch(dw_group *group, dw_received *received)
         dw_received_give(&exchange->pool, received);
     }
     if (answers && !group->progress.has_closed) dw_membership_notify(peer, false);
-    dw_progress_settle(group);
+    dw_progress_end_failed(group);
 }
 
 static void look(dw_group *group, int64_t now_ns)
@@ -190,7 +190,7 @@ static void look(dw_group *group, int64_t now_ns)
     }
     if (exchange->failure.status == DW_OK)
         dw_failure_detector_check(exchange, now_ns, &progress->pinged_ns);
-    dw_progress_settle(group);
+    dw_progress_end_failed(group);
     progress->looked_ns = now_ns;
 }
 
@@ -205,7 +205,7 @@ static void sort_inbox(dw_group *group, dw_received_list *inbox)
     while ((received = dw_received_pop(inbox)) != NULL) {
         dw_received_list ready = {NULL, NULL};
         dw_peer_sort(&exchange->peers[received->from], received, &ready);
-        dw_progress_settle(group);
+        dw_progress_end_failed(group);
         while ((received = dw_received_pop(&ready)) != NULL) dw_progress_dispatch(group, received);
         int64_t now_ns = dw_now_ns();
         if (now_ns > patient_until_ns &&
@@ -240,7 +240,7 @@ static void close_peers(dw_group *group, int64_t now_ns)
         group->progress.closing_ns = now_ns;
         dw_failure_set(&exchange->failure, DW_ERR_CANCELLED, settings->rank,
                        "the group was closed here");
-        dw_progress_settle(group);
+        dw_progress_end_failed(group);
     }
     for (uint32_t i = 0; i < settings->ranks; i++) dw_membership_close(&exchange->peers[i]);
 }
@@ -280,12 +280,12 @@ int64_t dw_progress_step(dw_group *group, int64_t *stepped_ns)
     if (has_started) begin_operations(group);
     if (is_damaged) look_at_damage(group);
     for (uint32_t i = 0; !progress->left.head && i < settings->ranks; i++)
-        dw_membership_settle(&exchange->peers[i]);
-    dw_progress_settle(group);
+        dw_membership_take_lost(&exchange->peers[i]);
+    dw_progress_end_failed(group);
     bool has_pushed = push(exchange);
-    dw_progress_settle(group);
+    dw_progress_end_failed(group);
     finish_operations(group);
-    dw_progress_settle(group);
+    dw_progress_end_failed(group);
     for (uint32_t i = 0; i < settings->ranks; i++)
         if (exchange->peers[i].link) dw_peer_acknowledge(&exchange->peers[i]);
     int64_t now_ns = *stepped_ns = dw_now_ns();

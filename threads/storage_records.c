@@ -276,7 +276,7 @@ static int move(const storage_records *all, storage_buffer *b, const storage_rec
 
 /* What becomes of a buffer that was moved: the record may be released meanwhile, or be copied from
  * it. */
-static void settle(storage_records *all, storage_buffer *b, int error)
+static void end_move(storage_records *all, storage_buffer *b, int error)
 {
     b->error = error;
     all->counters.failed_writes += b->writes && error;
@@ -312,7 +312,7 @@ void *dw_storage_records_serve(void *context)
         pthread_mutex_lock(&all->lock);
         while (b->pins) pthread_cond_wait(&all->done, &all->lock);
         all->n_busy_writes -= b->writes;
-        settle(all, b, error);
+        end_move(all, b, error);
         pthread_cond_broadcast(&all->done);
     }
     pthread_mutex_unlock(&all->lock);

@@ -253,7 +253,7 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const dw_piece *pie
 
 /* The kernel's counters lag a few milliseconds behind those of the library, because they count a
  * byte when it has been acknowledged. */
-static void settle(dw_link *link)
+static void await_counters(dw_link *link)
 {
     for (int tries = 0; link && tries < 50; tries++) {
         dw_link_counters now = {.struct_size = sizeof now};
@@ -267,13 +267,13 @@ static void settle(dw_link *link)
     }
 }
 
-void dw_stage_settle(dw_stage *stage)
+void dw_stage_await_counters(dw_stage *stage)
 {
-    settle(stage->before.link);
-    settle(stage->after.link);
+    await_counters(stage->before.link);
+    await_counters(stage->after.link);
     for (uint32_t d = 0; d < dw_replicas_peers(stage); d++) {
         dw_neighbour *peer = dw_replicas_at(stage, d);
-        if (peer) settle(peer->link);
+        if (peer) await_counters(peer->link);
     }
 }
 

@@ -114,7 +114,7 @@ dw_status dw_stage_spread_replica(dw_stage *stage, json_t *own, json_t **value);
 
 /* Waits, at most half a second for each link, until the kernel's counters agree with those of the
  * library. */
-void dw_stage_settle(dw_stage *stage);
+void dw_stage_await_counters(dw_stage *stage);
 
 /* Sets *cost to what this rank has spent so far: seconds, the bytes of its link to the next rank of
  * its replica, and the bytes of its weight gradients. */

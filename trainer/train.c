@@ -362,7 +362,7 @@ static dw_status summarize(run *r, double wall_s)
     uint32_t ranks = r->settings.ranks;
     dw_train_cost cost;
     json_t *all, *goodbye;
-    dw_stage_settle(&r->stage);
+    dw_stage_await_counters(&r->stage);
     dw_stage_cost(&r->stage, &cost);
     dw_status status = dw_stage_gather(&r->stage, dw_cost_pack(&cost), &all);
     if (status == DW_OK)

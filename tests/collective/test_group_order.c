@@ -210,7 +210,7 @@ static int results(const bench *b)
 static void lose_a_rank(bench *b)
 {
     dw_failure_set(&b->group.exchange.failure, DW_ERR_PEER, 1, "rank 1 is lost");
-    dw_progress_settle(&b->group);
+    dw_progress_end_failed(&b->group);
     assert_int_equal(b->group.exchange.failure.status, DW_ERR_PEER);
     assert_null(b->group.exchange.running.first);
 }
@@ -284,7 +284,7 @@ static void damaged_result_leaves_output_unchanged(void **state)
         for (uint32_t i = 0; i < damaged; i++) received = received->next;
         dw_received_room(received)[received->len - 1] ^= 1;
         assert_true(dw_all_gather_accept(&b.group.exchange, &b.slot));
-        dw_progress_settle(&b.group);
+        dw_progress_end_failed(&b.group);
         assert_int_equal(b.group.failure.status, DW_ERR_CORRUPT);
         assert_int_equal(b.group.exchange.failure.rank, damaged / OWN_PIECES);
         assert_int_equal(b.slot.state, DW_SLOT_FAILED);

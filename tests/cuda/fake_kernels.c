@@ -261,7 +261,7 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
 
 /* Computes the step that a whole sample shares, and writes it into the payload, as the kernel
  * dw_step_measure does. */
-static void settle_part(const dw_cuda_encode_part *part)
+static void choose_scale_of_part(const dw_cuda_encode_part *part)
 {
     dw_encode_job job = part->job;
     dw_plan plan = {.form = &dw_form_step};
@@ -283,7 +283,7 @@ static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
              part->job.layout.rotates || part->job.layout.weighs ? "_rotated" : "");
     expect(kernel, wanted);
     check_chosen(kernel, &part->share, &part->job);
-    if (part->job.layout.by_sample) settle_part(part);
+    if (part->job.layout.by_sample) choose_scale_of_part(part);
 }
 
 /* ---- Coded payloads -------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
         int64_t now_ns = dw_now_ns();
         bool is_late = now_ns >= deadline_ns;
         dw_link_check_timeouts(link, now_ns);
-        if (moved == 0 && !link->timeouts.has_settled && !link->backend.is_broken && !is_late) {
+        if (moved == 0 && !link->timeouts.has_released && !link->backend.is_broken && !is_late) {
             sleep_until(link, deadline_ns, spins);
             dw_receiver_expect(&link->receiver);
         }

@@ -154,7 +154,7 @@ typedef struct dw_timeouts {
     int64_t kernel_asked_ns; /* when the operating system's counters were last read ... */
     bool kernel_stale;       /* ... and whether bytes have moved since */
     /* The last check released messages that the backend had kept. A caller may wait for that. */
-    bool has_settled;
+    bool has_released;
     /* When the link is to be looked at again at the latest: the earliest of the backend's and the
      * timeouts'. */
     int64_t next_ns;

@@ -40,12 +40,13 @@ dw_buffer *dw_send_queue_reserve(dw_send_queue *queue, uint32_t tag, size_t cap)
 void dw_send_queue_unreserve(dw_send_queue *queue, dw_buffer *buffer);
 void dw_send_queue_commit(dw_send_queue *queue, dw_buffer *buffer, size_t len);
 /* next: removes the oldest message that waits to be sent; NULL: there is none. keep: it was sent,
- * and the backend may still need its bytes. settle: the backend needs those of still_kept messages.
- * lose_kept: the backend may read them for ever. is_drained: nothing waits, is in flight or kept.
+ * and the backend may still need its bytes. release: the backend needs those of still_kept
+ * messages. lose_kept: the backend may read them for ever. is_drained: nothing waits, is in flight
+ * or kept.
  */
 dw_buffer *dw_send_queue_next(dw_send_queue *queue);
 void dw_send_queue_keep(dw_send_queue *queue, dw_buffer *sent);
-void dw_send_queue_settle(dw_send_queue *queue, uint64_t still_kept);
+void dw_send_queue_release(dw_send_queue *queue, uint64_t still_kept);
 void dw_send_queue_lose_kept(dw_send_queue *queue);
 bool dw_send_queue_is_drained(const dw_send_queue *queue);
 /* drop: what waits is not sent any more. say_goodbye: queues the last message; false: no memory. */

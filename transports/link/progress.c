@@ -44,7 +44,7 @@ static dw_status take_goodbye(dw_link *link, dw_why *why)
     snprintf(sentence, sizeof sentence, "%s closed the link", link->settings.peer);
     pthread_mutex_lock(&link->lock);
     /* What came before the goodbye was received. */
-    dw_send_queue_settle(&link->queue, state.kept_sends);
+    dw_send_queue_release(&link->queue, state.kept_sends);
     if (!link->lifetime.is_closing) {
         dw_lifetime_end_by_peer(
             &link->lifetime, dw_now_ns() + (int64_t)link->settings.close_timeout_ms * DW_NS_PER_MS);

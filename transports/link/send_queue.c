@@ -144,7 +144,7 @@ void dw_send_queue_lose_kept(dw_send_queue *queue)
     queue->kept_head = queue->kept_tail = NULL;
 }
 
-void dw_send_queue_settle(dw_send_queue *queue, uint64_t still_kept)
+void dw_send_queue_release(dw_send_queue *queue, uint64_t still_kept)
 {
     if (queue->kept <= still_kept) return;
     while (queue->kept_head && queue->kept > still_kept) {

@@ -36,7 +36,7 @@ static void keep(dw_sender *sender, const dw_transport_state *state)
     sender->sending = NULL;
     if (sent->kind == DW_KIND_DATA) dw_backend_count(sender->backend, state, false);
     dw_send_queue_keep(sender->queue, sent);
-    dw_send_queue_settle(sender->queue, state->kept_sends);
+    dw_send_queue_release(sender->queue, state->kept_sends);
 }
 
 void dw_sender_keep(dw_sender *sender)

@@ -47,13 +47,13 @@ static bool note_progress(dw_timeouts *timeouts, bool asks, int64_t now)
     bool sent = state->wire_sent != timeouts->sent_bytes,
          received = state->wire_received != timeouts->received_bytes;
     /* No lock is needed: only the I/O owner changes `kept`. */
-    timeouts->has_settled = state->kept_sends < timeouts->sender->queue->kept;
+    timeouts->has_released = state->kept_sends < timeouts->sender->queue->kept;
     /* A change of the kernel's counters counts as progress of the kept messages: the peer is alive,
      * although it may not have acknowledged a whole message yet. */
     bool stirs = asks && (state->kernel_sent != counters->kernel_bytes_sent ||
                           state->kernel_received != counters->kernel_bytes_received);
     if (sent) timeouts->sent_ns = now;
-    if (sent || timeouts->has_settled || stirs) timeouts->kept_ns = now;
+    if (sent || timeouts->has_released || stirs) timeouts->kept_ns = now;
     if (received) timeouts->received_ns = now;
     if (asks) {
         /* While the peer's kernel has not acknowledged all bytes, the counters change although we
@@ -65,7 +65,7 @@ static bool note_progress(dw_timeouts *timeouts, bool asks, int64_t now)
     }
     timeouts->sent_bytes = state->wire_sent;
     timeouts->received_bytes = state->wire_received;
-    return sent || received || timeouts->has_settled;
+    return sent || received || timeouts->has_released;
 }
 
 /* If unread messages fill the memory, half the timeout applies. The peer does not know why its
@@ -119,7 +119,7 @@ dw_status dw_timeouts_check(dw_timeouts *timeouts, int64_t now, dw_why *why)
     dw_link_backend *backend = timeouts->backend;
     dw_status status = DW_OK;
     bool asks = timeouts->kernel_stale && now - timeouts->kernel_asked_ns >= kernel_age_ns;
-    timeouts->has_settled = false;
+    timeouts->has_released = false;
     dw_backend_poll(backend, asks, now);
     timeouts->next_ns = backend->wake_ns;
     if (backend->is_broken) return DW_OK;
@@ -128,7 +128,7 @@ dw_status dw_timeouts_check(dw_timeouts *timeouts, int64_t now, dw_why *why)
     int64_t until = least(least(left.send, left.full), least(left.kept, left.recv));
     if (until <= 0 || asks || has_moved) {
         pthread_mutex_lock(timeouts->sender->lock);
-        dw_send_queue_settle(timeouts->sender->queue, backend->state.kept_sends);
+        dw_send_queue_release(timeouts->sender->queue, backend->state.kept_sends);
         dw_backend_count(backend, &backend->state, asks);
         if (timeouts->failure->status != DW_OK)
             until = INT64_MAX; /* the link has failed already; the goodbye has its own deadline */

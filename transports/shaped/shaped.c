@@ -228,7 +228,7 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
 }
 
 /* Puts messages whose bytes the inner backend does not need any more on the free lists. */
-static void settle(shaped_endpoint *end)
+static void release_kept(shaped_endpoint *end)
 {
     dw_transport_state state = DW_NO_STATE;
     if (end->kept.n == 0) return;
@@ -404,7 +404,7 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
     shaped_endpoint *end = context;
     const shaped_request *request = request_room;
     pump(end);
-    settle(end);
+    release_kept(end);
     if (!request->sends) {
         dw_status received =
             end->inner.transport.test(end->inner.endpoint, end->inner.recv, len, why);
@@ -429,7 +429,7 @@ static dw_status shaped_turn(void *context, dw_why *why)
 {
     shaped_endpoint *end = context;
     pump(end);
-    settle(end);
+    release_kept(end);
     dw_status turned =
         end->inner.transport.turn ? end->inner.transport.turn(end->inner.endpoint, why) : DW_OK;
     if (turned != DW_OK || end->status == DW_OK) return turned;
