@@ -41,6 +41,7 @@ int main(void)
     dw_tensor sent = dw_tensor_3d(x, DW_F32, 1, T, C), received = dw_tensor_3d(y, DW_F32, 1, T, C);
     dw_config exact = config; /* a resync frame contains prev itself, so it needs room for floats */
     exact.key = DW_KEY_F32;
+    exact.key_error = exact.rate = 0;
     size_t cap = dw_frame_bound(&exact, &sent), reply_cap = dw_reply_bound(1);
     void *frame = malloc(cap), *reply = malloc(reply_cap);
     if (!frame || !reply) return 1;

@@ -76,7 +76,7 @@ DW_API dw_status dw_encode_async(dw_encode_item *items, size_t count, void *stre
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
 /* Like dw_encoder_resync, but asynchronous: a frame that carries prev itself for n keys of the same
  * shape. No other frame can carry these keys until the ticket ends. Its length follows from shape
- * and config; dw_frame_bound for the same config with key = DW_KEY_F32 is always enough.
+ * and config; enough is what dw_encoder_resync says.
  * dw_encode_again returns SHAPE for keys of another shape. */
 DW_API dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint32_t n,
                                          void *frame, size_t cap, void *stream,

@@ -509,10 +509,10 @@ DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_ten
 DW_API dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, size_t reply_len);
 
 /* Makes a frame that carries prev itself, exactly, for n keys of the same shape. A decoder that
- * missed frames gets from it the tensor that it missed, and x is not needed; poisoned groups arrive
- * as prev, and with prev=8 or prev=4 all values as rounded to these bits. cap: dw_frame_bound for
- * the same config with key = DW_KEY_F32 is always enough. Errors: ARGUMENT (a key that is not
- * held), BUFFER_TOO_SMALL, NO_MEMORY, UNSUPPORTED (an encoder on a GPU). */
+ * missed frames gets from it the last tensor of each key, and x is not needed; poisoned groups
+ * arrive as prev, and with prev=8 or prev=4 all values as rounded to these bits. cap: enough is
+ * dw_frame_bound for the same config with key = DW_KEY_F32, and key_error and rate 0. Errors:
+ * ARGUMENT (a key that is not held), BUFFER_TOO_SMALL, NO_MEMORY, UNSUPPORTED (on a GPU). */
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 

@@ -250,7 +250,7 @@ DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *ke
                                  const dw_tensor *y, void *stream);
 
 /* Drops the state of a key that this end sends; see dw_encoder_forget. The peer is told with the
- * next frame. */
+ * next frame. If the peer cannot use a frame that has the key and is on its way, the channel ends. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
 /* Begins to read the state of n keys that will soon be sent or received; see dw_encoder_prefetch.
@@ -260,7 +260,9 @@ DW_API dw_status dw_channel_prefetch(dw_channel *channel, const dw_key *keys, si
 /* Fills in the counters of the channel's encoder and of its decoder, whose struct_size the caller
  * has set; either may be NULL. Zeros where the channel has no such end. Errors: ARGUMENT. */
 DW_API dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *received);
-DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
+/* The last error of the calling thread, or else of the channel, in a sentence; valid until that
+ * thread asks again. */
+DW_API const char *dw_channel_why(dw_channel *channel);
 
 /* ---------------------------------------------------------------------------------------------
  * Backend: the implementation of a transport, as a table of a scheme, two sizes and functions.

@@ -65,6 +65,18 @@ dw_status dw_decoder_visit_keys(dw_decoder *decoder, dw_held_key_visit *visit, v
     return visit_keys(&decoder->end, visit, context);
 }
 
+bool dw_encoder_made(const dw_encoder *encoder, const dw_key *keys, size_t n,
+                     const dw_frame_info *info)
+{
+    for (size_t i = 0; i < n; i++) {
+        const dw_held *held = dw_predictor_find(&encoder->end.predictor, keys[i]);
+        if (!held || !dw_copy_is_held(&held->now) || held->incarnation != info->incarnation ||
+            held->now.version != info->sequence)
+            return false;
+    }
+    return true;
+}
+
 dw_status dw_encoder_drop_keys(dw_encoder *encoder, const dw_key *keys, size_t n)
 {
     return encoder ? drop_keys(&encoder->end, keys, n) : DW_ERR_ARGUMENT;

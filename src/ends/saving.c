@@ -19,7 +19,8 @@ static dw_saved describe(const dw_saver *saver, const dw_held *held)
                       .c = held->c,
                       .more = (uint32_t)(held->more / 4),
                       .audit = held->now.audit,
-                      .incarnation = held->incarnation,
+                      .incarnation = saver->side == DW_SIDE_RESIDUAL ? saver->end->incarnation
+                                                                     : held->incarnation,
                       .sequence = saver->sequence ? *saver->sequence : 0,
                       .version = held->now.version,
                       .chain = held->now.chain,
@@ -151,10 +152,19 @@ typedef struct saving_room {
     uint64_t cap;
 } saving_room;
 
+/* A copy of an earlier incarnation is no base any more, and one end can have only one of them. A
+ * residual has none. */
+static bool is_worth_saving(const dw_saver *saver, const dw_held *held)
+{
+    return saver->side != DW_SIDE_ENCODER || held->incarnation == saver->end->incarnation;
+}
+
 /* Visits a key. *is_held: whether there was anything to visit. */
 static dw_status save_one(const dw_saver *saver, dw_held *held, saving_room *room,
                           dw_saved_visit *visit, void *context, bool *is_held)
 {
+    *is_held = false;
+    if (!is_worth_saving(saver, held)) return DW_OK;
     dw_status status = dw_predictor_page_in(&saver->end->predictor, held, &held->now);
     if (status) return dw_end_fail_paging(saver->end, status);
     *is_held = held->now.data != NULL;

@@ -135,10 +135,47 @@ static void restored_ends_refuse_nothing_once_they_have_compared(void **state)
     live("delta:form=step,group=sample,rounding=dither,step=3,prev=f32", seed);
 }
 
+static void send_reliably(test_pair *pair, test_random *random, uint64_t from, uint64_t end)
+{
+    for (uint64_t sample = from; sample < end; sample++)
+        assert_int_equal(visit(pair, random, sample, true), DW_OK);
+}
+
+/* After the decoder has met another encoder, this one goes on under a new incarnation; what it
+ * holds of the old one is no base, and would keep the rest from being restored. */
+static void an_encoder_that_was_replaced_exports_what_it_can_import(void **state)
+{
+    test_random random = {.state = test_seed()};
+    test_pair pair, other;
+    static saved_end saved;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, CHANNELS, DW_F32);
+    test_pair_open(&other, "delta:bits=4", 1, 1, CHANNELS, DW_F32);
+    send_reliably(&pair, &random, 0, KEYS);
+    dw_encoder *first = pair.encoder;
+    pair.encoder = other.encoder;
+    send_reliably(&pair, &random, 0, 1);
+    pair.encoder = first;
+    assert_int_equal(visit(&pair, &random, 0, true), DW_ERR_STALE);
+    send_reliably(&pair, &random, 0, 2);
+    saved.n = 0;
+    assert_int_equal(dw_encoder_export(pair.encoder, NULL, keep, &saved), DW_OK);
+    assert_int_equal(saved.n, 2);
+    dw_encoder_destroy(pair.encoder);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
+    for (int i = 0; i < saved.n; i++)
+        assert_int_equal(dw_encoder_import(pair.encoder, saved.bytes[i], saved.len[i]), DW_OK);
+    send_reliably(&pair, &random, 0, 2);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
+    test_pair_close(&other);
+    test_pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(restored_ends_refuse_nothing_once_they_have_compared),
+        cmocka_unit_test(an_encoder_that_was_replaced_exports_what_it_can_import),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,7 @@ typedef struct dw_channel_errors {
     const dw_channel_port *port;
     pthread_mutex_t lock;
     dw_why why[2];
+    pthread_t of[2]; /* the threads whose calls failed */
     int last;
 } dw_channel_errors;
 

@@ -3,6 +3,7 @@
  * and requests for frames are answered while the caller computes. */
 #include <string.h>
 
+#include "base/held_keys.h"
 #include "channel/channel.h"
 
 /* ---- Answers; the encoder's lock is held ----------------------------------------------------- */
@@ -50,7 +51,8 @@ static dw_status send_resync(dw_channel_answers *answers, uint64_t sequence, int
 }
 
 /* The state of the receiver differs from ours. A frame that carries prev itself brings it back into
- * step and contains the tensor. It replaces the copy of the original frame. */
+ * step and contains the tensor, if no later frame had a key of it. It replaces the copy of the
+ * original frame. */
 static dw_status resync(dw_channel_answers *answers, uint64_t sequence, const dw_kept_frame *kept)
 {
     const unsigned char *frame = (const unsigned char *)kept->message + DW_ENVELOPE_BYTES;
@@ -64,10 +66,16 @@ static dw_status resync(dw_channel_answers *answers, uint64_t sequence, const dw
     dw_frame_keys(frame, frame_len, info.n, keys); /* cannot fail: the frame was read above */
     dw_config exact = answers->codecs->send;
     exact.key = DW_KEY_F32;
+    exact.key_error = exact.rate = 0;
     /* dw_frame_bound uses only the shape; the pointer is not read. */
     dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c);
-    status =
-        send_resync(answers, sequence, kept->resent, keys, info.n, dw_frame_bound(&exact, &shape));
+    if (dw_encoder_made(answers->codecs->encoder, keys, info.n, &info))
+        status = send_resync(answers, sequence, kept->resent, keys, info.n,
+                             dw_frame_bound(&exact, &shape));
+    else
+        status = refuse(answers, sequence,
+                        "its tensor is gone: a later frame has a sample of it, or "
+                        "one was forgotten, or had no room in quota_bytes");
     dw_mem_release(allocator, keys, (size_t)info.n * sizeof *keys);
     return status;
 }

@@ -153,12 +153,10 @@ static dw_status sort_answer(dw_channel_receiver *receiver, void *message, size_
         if (envelope.kind == DW_ENVELOPE_REFUSED) {
             dw_why why;
             dw_say(&why, receiver->requested_for,
-                   "frame %llu was rejected (%.80s) and cannot be sent again: "
-                   "%.*s",
+                   "frame %llu cannot be sent again: %.*s. It was rejected: %s",
                    (unsigned long long)receiver->expected,
-                   dw_status_string(receiver->requested_for),
-                   envelope.body_len > 100 ? 100 : (int)envelope.body_len,
-                   (const char *)envelope.body);
+                   envelope.body_len > 120 ? 120 : (int)envelope.body_len,
+                   (const char *)envelope.body, dw_status_string(receiver->requested_for));
             status = end_with(receiver, receiver->requested_for, why.text);
         }
     }

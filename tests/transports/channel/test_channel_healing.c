@@ -248,6 +248,41 @@ static void a_decoder_that_lost_its_state_gets_it_back(void **state)
     recover("delta:bits=3", 0); /* its state was damaged, and not lost */
     recover("delta:bits=3", 1);
     recover("delta:bits=4,key=raw,prev=f32", 1);
+    /* Of these configs key entries cannot be floats, but what brings the state back is. */
+    recover("delta:form=step,error=0.1,key_error=0.06,entropy=rans", 1);
+    recover("delta:form=step,rate=2,entropy=rans", 1);
+}
+
+/* The encoder has only the tensor of the last of the frames that wait. */
+static void a_lost_state_is_an_error_where_a_sample_waits_twice(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_open(&channels, &channels_backends[0], "delta:bits=4");
+    channels_pass(&channels, 0);
+    channels_send(&channels, 0);
+    channels_send(&channels, 0);
+    channels_lose_state(&channels);
+    assert_int_equal(channels_take(&channels), DW_ERR_BASE);
+    assert_non_null(strstr(dw_channel_why(channels.end[1]), "a later frame has a sample of it"));
+    channels_close(&channels);
+}
+
+static void a_lost_state_is_an_error_where_a_sample_was_forgotten(void **state)
+{
+    (void)state;
+    test_channels channels;
+    dw_key keys[N];
+    float x[N * T * C];
+    channels_open(&channels, &channels_backends[0], "delta:bits=4");
+    channels_pass(&channels, 0);
+    channels_send(&channels, 0);
+    channels_make_tensor(0, keys, x);
+    assert_int_equal(dw_channel_forget(channels.end[0], keys[0]), DW_OK);
+    channels_lose_state(&channels);
+    assert_int_equal(channels_take(&channels), DW_ERR_BASE);
+    assert_non_null(strstr(dw_channel_why(channels.end[1]), "one was forgotten"));
+    channels_close(&channels);
 }
 
 static void a_state_too_large_for_a_message_is_an_error(void **state)
@@ -305,6 +340,32 @@ static void *send_all(void *context)
         if (i % 16 == 0) channels_received(traffic->channels->end[traffic->end]);
     }
     return NULL;
+}
+
+static void *receive_wrongly(void *context)
+{
+    dw_channel *channel = context;
+    for (int i = 0; i < 20000; i++) dw_channel_recv(channel, 0, NULL, NULL, 0);
+    return NULL;
+}
+
+static void a_thread_learns_of_its_own_error(void **state)
+{
+    (void)state;
+    test_channels channels;
+    pthread_t thread;
+    char own[sizeof(dw_why)];
+    channels_open(&channels, &channels_backends[0], "direct:bits=8");
+    assert_int_equal(dw_channel_send(channels.end[0], NULL, NULL, 0), DW_ERR_ARGUMENT);
+    snprintf(own, sizeof own, "%s", dw_channel_why(channels.end[0]));
+    assert_int_equal(pthread_create(&thread, NULL, receive_wrongly, channels.end[0]), 0);
+    for (int i = 0; i < 20000; i++) {
+        dw_channel_send(channels.end[0], NULL, NULL, 0);
+        if (strcmp(dw_channel_why(channels.end[0]), own)) break;
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(dw_channel_why(channels.end[0]), own);
+    channels_close(&channels);
 }
 
 static void *receive_all(void *context)
@@ -372,9 +433,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(endless_resend_requests_are_refused),
         cmocka_unit_test(without_replies_a_damaged_frame_is_an_error),
         cmocka_unit_test(a_decoder_that_lost_its_state_gets_it_back),
+        cmocka_unit_test(a_lost_state_is_an_error_where_a_sample_waits_twice),
+        cmocka_unit_test(a_lost_state_is_an_error_where_a_sample_was_forgotten),
         cmocka_unit_test(a_state_too_large_for_a_message_is_an_error),
         cmocka_unit_test(without_replies_a_lost_state_is_an_error),
         cmocka_unit_test(both_directions_run_at_once_and_heal),
+        cmocka_unit_test(a_thread_learns_of_its_own_error),
     };
     return cmocka_run_group_tests_name("channel healing", tests, NULL, NULL);
 }
