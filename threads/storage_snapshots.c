@@ -122,7 +122,7 @@ static dw_status make(storage_records *all, uint64_t keeps, uint64_t *made, dw_w
         let_go(all, bit(i));
     }
     pthread_mutex_unlock(&all->lock);
-    if (all->is_unsure) return status;
+    if (all->is_unsure) return fail_unsure(all, why);
     dw_storage_file_note(&all->file, all->snapshots[newer]);
     *made = all->file.id + all->file.generation;
     return DW_OK;

@@ -527,15 +527,21 @@ dw_status dw_codec_states_load(dw_stage *stage, const dw_checkpoint *start)
     if (!codecs->stages) return DW_OK;
     uint32_t usable = 0;
     bool there = false;
-    char path[4200];
+    char path[4200], why[300] = "";
     dw_status status = find_usable(stage, start, &usable);
-    if (status < 0 || !usable) return status;
-    make_path(path, start->directory, rank, codecs->digests[rank]);
+    if (status < 0) return status;
     reader r = {.path = path, .storage = stage->storage, .why = &stage->why};
-    if (codecs->digests[rank] && access(path, F_OK) == 0)
-        status = open_file(&r, rank, codecs->digests[rank]);
-    if (status == DW_OK) status = agree_on_files(stage, start, &r, &there);
-    if (status == DW_OK && there) status = import_all(stage, &r, usable);
+    bool is_saved = rank < codecs->stages * codecs->replicas && codecs->digests[rank];
+    make_path(path, start->directory, rank, is_saved ? codecs->digests[rank] : 0);
+    if (is_saved && access(path, F_OK) == 0) status = open_file(&r, rank, codecs->digests[rank]);
+    if (usable) {
+        if (status == DW_OK) status = agree_on_files(stage, start, &r, &there);
+        if (status == DW_OK && there) status = import_all(stage, &r, usable);
+    } else {
+        /* The checkpoint names its snapshot until another one takes its place. */
+        if (status == DW_OK) find_out(stage, &r, why);
+        status = DW_OK;
+    }
     if (r.file) fclose(r.file);
     free(r.room);
     return status < 0 || !there ? status : drop_differing(stage, start);

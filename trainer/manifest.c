@@ -296,8 +296,13 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
         return dw_say(why, DW_ERR_IO, "cannot write checkpoints to %s: %s", directory,
                       strerror(errno));
     dw_checkpoint old;
-    if (dw_checkpoint_open(&old, directory, NULL) < 0)
+    dw_why found;
+    dw_status status = dw_checkpoint_open(&old, directory, &found);
+    char path[4200];
+    snprintf(path, sizeof path, "%s/manifest.json", directory);
+    if (status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || access(path, F_OK))
         return DW_OK; /* none, or a damaged one, which may be replaced */
+    if (status < 0) return dw_say(why, status, "%s", found.text);
     bool same = !memcmp(&old.shape, shape, sizeof *shape);
     dw_checkpoint_close(&old);
     if (same) return DW_OK;

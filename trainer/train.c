@@ -336,8 +336,10 @@ static dw_status train(run *r)
         status = dw_joint_checkpoint_load(&r->stage, &r->start);
     else
         dw_model_initialize(r->stage.model, config->seed);
-    dw_outer_begin(&r->stage);
-    announce(r);
+    if (status == DW_OK) {
+        dw_outer_begin(&r->stage);
+        announce(r);
+    }
     r->began_ns = dw_now_ns();
     r->held_out_loss = r->plain_loss = (double)NAN;
     r->step = r->first_step;

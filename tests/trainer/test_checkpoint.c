@@ -16,6 +16,10 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <inttypes.h>
+#include <jansson.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "checkpoint.h"
 #include "support/folder.h"
@@ -278,6 +282,34 @@ static void does_not_replace_another_model(void **state)
     assert_non_null(strstr(why.text, "2 layers"));
 }
 
+/* Makes the manifest one of a format that this program does not know. */
+static void raise_format(void)
+{
+    char path[300], digest[20];
+    snprintf(path, sizeof path, "%s/manifest.json", directory);
+    json_t *manifest = json_load_file(path, 0, NULL);
+    json_object_del(manifest, "digest");
+    json_object_set_new(manifest, "format", json_integer(99));
+    char *text = json_dumps(manifest, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_non_null(text);
+    snprintf(digest, sizeof digest, "%016" PRIx64, (uint64_t)XXH3_64bits(text, strlen(text)));
+    json_object_set_new(manifest, "digest", json_string(digest));
+    assert_int_equal(json_dump_file(manifest, path, 0), 0);
+    json_decref(manifest);
+    free(text);
+}
+
+static void does_not_replace_what_a_newer_program_saved(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(save(3, &why), DW_OK);
+    raise_format();
+    assert_int_equal(dw_checkpoint_prepare(directory, &shape, &why), DW_ERR_VERSION);
+    assert_non_null(strstr(why.text, "format 99"));
+    assert_int_equal(save(3, &why), DW_OK); /* in its place, for the tests that follow */
+}
+
 static dw_status write_state(const dw_checkpoint_place *place, const void *bytes, size_t len,
                              uint64_t *digest, dw_why *why)
 {
@@ -392,6 +424,7 @@ int main(void)
         TEST(a_truncated_file_is_detected),
         TEST(a_missing_checkpoint_is_named),
         TEST(does_not_replace_another_model),
+        TEST(does_not_replace_what_a_newer_program_saved),
         TEST(a_state_comes_back_or_is_refused),
         TEST(a_manifest_names_the_states),
     };
