@@ -71,7 +71,10 @@ static dw_status open_file(storage_file *file, dw_why *why)
                       file->path, file->index);
     if (error == ENOENT) error = dw_disk_open(file->path, true, &file->fd);
     if (!error) return DW_OK;
-    return dw_say(why, DW_ERR_IO, "%.100s cannot be opened: %s", file->path, strerror(error));
+    return dw_say(
+        why, DW_ERR_IO,
+        "%.100s cannot be opened: %s; give a file in a directory that exists and can be written",
+        file->path, strerror(error));
 }
 
 /* Locks the file, and reads what it is. *is_gone: another process has removed it. */

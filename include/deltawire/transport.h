@@ -250,7 +250,7 @@ DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *ke
                                  const dw_tensor *y, void *stream);
 
 /* Drops the state of a key that this end sends; see dw_encoder_forget. The peer is told with the
- * next frame. If the peer cannot use a frame that has the key and is on its way, the channel ends. */
+ * next frame. If it cannot use a frame with the key that is on its way, the channel ends. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
 /* Begins to read the state of n keys that will soon be sent or received; see dw_encoder_prefetch.

@@ -121,7 +121,7 @@ class Codec(Owned):
             prev = ffi.new("dw_tensor *")
             status = self._call("peek")(self._handle, key[0], prev)
             if status == ARGUMENT:
-                fail(status, f"nothing is held for the id {id!r}")
+                fail(status, f"nothing is held for the id {id!r}: give one that was sent")
             self._check(status)
             return _copy(prev)
         finally:

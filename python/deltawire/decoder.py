@@ -165,7 +165,7 @@ class Decoder(Codec):
         info = self._info
         if core.dw_frame_read(frame.pointer, frame.length, info, self._why) < 0:
             self._run(frame, self._nothing, options, wants)
-            refuse("the head of this frame cannot be read")
+            refuse("the head of this frame cannot be read: give the bytes of encode, whole")
         return info
 
     def _run(self, frame: Bytes, y: Any, options: Any, wants: bool) -> Any:

@@ -263,7 +263,7 @@ class Encoder(Codec):
         try:
             prev = ffi.new("dw_tensor *")
             if core.dw_encoder_peek(self._handle, keys[0], prev) < 0:
-                refuse("nothing is held for the first of these ids")
+                refuse("nothing is held for the first of these ids: give ids that were sent")
             prev.n, prev.stride_n = n, prev.t * prev.c
             whole = ffi.new("dw_config *", self._config._struct[0])
             whole.key, whole.key_error, whole.rate = core.DW_KEY_F32, 0, 0

@@ -399,13 +399,14 @@ class Group(Shared):
         may be loaded.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("pieces"), (list, tuple)):
-            fail(FORMAT, "this is not what state_dict of a group returns")
+            fail(FORMAT, "this is not what state_dict of a group returns: load what it returned on "
+                 "this rank")
         for name, here in self._identity().items():
             if state.get(name) != here:
                 fail(
                     MISMATCH,
                     f"the state was saved with the {name} {state.get(name)!r}, but the {name} of "
-                    f"this group is {here!r}",
+                    f"this group is {here!r}: open the group as it was when the state was saved",
                 )
         for piece in state["pieces"]:
             self._import(piece)

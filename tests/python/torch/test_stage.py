@@ -534,6 +534,8 @@ def misuse(rank, world):
     refused(compress_stage, stage(), forward="mx", evaluate="mx", profiles={0: profile})
     refused(compress_stage, stage(), forward="direct:form=step,group=sample", profiles="fit")
     refused(compress_stage, stage(), forward="mx", evaluate="mx", profiles="fit")
+    refused(compress_stage, stage(), link={"peer_timeout": 5})
+    refused(compress_stage, stage(), link=print)
     refused(pickle.dumps, made)
     refused(copy.deepcopy, made)
     refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
@@ -542,8 +544,9 @@ def misuse(rank, world):
 
 def test_stage_misuse_is_an_error_with_a_sentence(ranks):
     words = ["already", "PipelineStage", "99", "evaluate", "carrier", "on_missing_ids"]
-    words += ["dataset_size", "profiles is a dict", "transform", "send activations"]
+    words += ["dataset_size", "profiles is a dict", "transform", "sends no activations"]
     words += ["profiles are for configs", "without group=sample", "profiles are for configs"]
+    words += ["give an address", "must be a dict"]
     words += ["cannot be pickled", "cannot be pickled", "stage 5 of 9"]
     for said, is_subclass in ranks.run(2, misuse):
         assert is_subclass and len(said) == len(words)

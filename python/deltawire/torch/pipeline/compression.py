@@ -50,8 +50,8 @@ class Compression:
         for sends in options.profiles:
             if sends >= stage.num_stages - 1:
                 refuse(
-                    f"profiles names stage {sends}, but of {stage.num_stages} stages only 0 to "
-                    f"{stage.num_stages - 2} send activations"
+                    f"profiles names stage {sends}, which sends no activations: of "
+                    f"{stage.num_stages} stages all but the last one do"
                 )
         self._end = StepEnd.of(self._group)
         self._exact = Exact(stage.stage_index)

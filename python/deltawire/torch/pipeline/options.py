@@ -65,7 +65,7 @@ class Options:
         if self.evaluate._facts.keeps_prev:
             refuse(
                 "evaluate is the config of steps without ids, but the codec delta needs ids: give "
-                'another config, such as "direct:bits=8"'
+                'another config, such as "direct:form=step,step=0.15,entropy=rans"'
             )
         address.check(carrier)
         if on_missing_ids not in ("error", "direct"):
@@ -76,6 +76,10 @@ class Options:
             )
         self.carrier, self.on_missing_ids = carrier, on_missing_ids
         self.threads, self.dataset_size = threads, dataset_size
+        if link is not None and not isinstance(link, Mapping):
+            refuse(f"link must be a dict of arguments of Link, not {type(link).__name__}")
+        if link and carrier == address.GROUP:
+            refuse('link has arguments of links, but carrier is "group": give an address, too')
         self.equal_counts, self.link = equal_counts, dict(link or {})
         if state is not None and not isinstance(state, (str, Storage)):
             refuse(

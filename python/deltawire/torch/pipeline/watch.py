@@ -18,7 +18,7 @@ from deltawire.torch.common.misfit import Fit
 ADVICE = (
     "Give a sample the same id in every epoch: its index in the data set, not its position in the "
     "batch or in a shuffled order. If samples are augmented differently in every epoch, "
-    'forward="direct:bits=8" is the better choice'
+    'forward="direct:form=step,step=0.15,entropy=rans" is the better choice'
 )
 
 
