@@ -96,6 +96,8 @@ static void all_reduce_gives_the_bits_of_the_model(void **state)
                                          "delta:bits=4",
                                          "direct:bits=2,feedback=ef",
                                          "delta:bits=2,group=row,prev=bf16",
+                                         "delta:bits=4,prev=8",
+                                         "delta:form=step,error=0.1,group=128,entropy=rans,prev=4",
                                          "direct:form=step,group=128,entropy=rans",
                                          "mx:element=e4m3",
                                          "lowrank:rank=4,width=64,feedback=ef,restart=5"};
@@ -125,6 +127,7 @@ static void one_hop_gives_the_bits_of_the_model(void **state)
     static const char *const codecs[] = {"raw:f32",
                                          "direct:bits=4",
                                          "delta:bits=4",
+                                         "delta:bits=4,prev=8",
                                          "direct:bits=2,feedback=ef",
                                          "chunk:chunk=256,feedback=ef,decay=0.9",
                                          "direct:form=step,group=128,entropy=rans"};
