@@ -2,7 +2,7 @@
 # codec.py - Codec: what Encoder and Decoder have in common: creation, close, counters, saved state.
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, NoReturn, Optional, Union
 
 from deltawire._library import core, ffi
 from deltawire.bytes_in import Bytes
@@ -152,16 +152,28 @@ class Codec(Owned):
 
     def _export(self, key: Any) -> "dict[Id, bytes]":
         states: "dict[Id, bytes]" = {}
+        self._visit_states(states.__setitem__, key)
+        return states
+
+    def _visit_states(self, take: Callable[[Id, bytes], Any], key: Any = ffi.NULL) -> None:
+        """Calls take with the ids and states that export_states returns, one after the other, so
+        that they need not be in memory together. Errors: those of export_state, and of take."""
+        errors: "list[BaseException]" = []
 
         def visit(_: Any, its: Any, saved: Any, length: int) -> int:
-            states[unpack_one(its)] = ffi.buffer(saved, length)[:]
-            return 0
+            try:
+                take(unpack_one(its), ffi.buffer(saved, length)[:])
+            except BaseException as error:
+                errors.append(error)
+            return ARGUMENT if errors else 0
 
         self._enter()
         try:
             callback = ffi.callback("dw_saved_visit", visit, error=ARGUMENT)
-            self._check(self._call("export")(self._handle, key, callback, ffi.NULL))
-            return states
+            status = self._call("export")(self._handle, key, callback, ffi.NULL)
+            for error in errors:
+                raise error
+            self._check(status)
         finally:
             self._busy.release()
 

@@ -3,6 +3,7 @@
 #include "group.h"
 #include "group_model.h"
 #include "group_rig.h"
+#include "support/backing.h"
 
 enum { PATIENCE_MS = 60000, PIECE = 2048 };
 
@@ -96,6 +97,8 @@ static void all_reduce_gives_the_bits_of_the_model(void **state)
                                          "delta:bits=4",
                                          "direct:bits=2,feedback=ef",
                                          "delta:bits=2,group=row,prev=bf16",
+                                         "delta:bits=4,prev=8",
+                                         "delta:form=step,error=0.1,group=128,entropy=rans,prev=4",
                                          "direct:form=step,group=128,entropy=rans",
                                          "mx:element=e4m3",
                                          "lowrank:rank=4,width=64,feedback=ef,restart=5"};
@@ -125,6 +128,7 @@ static void one_hop_gives_the_bits_of_the_model(void **state)
     static const char *const codecs[] = {"raw:f32",
                                          "direct:bits=4",
                                          "delta:bits=4",
+                                         "delta:bits=4,prev=8",
                                          "direct:bits=2,feedback=ef",
                                          "chunk:chunk=256,feedback=ef,decay=0.9",
                                          "direct:form=step,group=128,entropy=rans"};
@@ -236,6 +240,32 @@ static void piece_lengths_follow_from_the_buffer_length(void **state)
             (dw_group_job){.operation = DW_ALL_REDUCE, .n = 400 * 2048, .dtype = DW_F32}, 700, 0);
     model_destroy(&model);
     rig_close(&rig);
+}
+
+/* The state of a group's codecs may lie outside of memory: each rank has a backing store. */
+static void state_in_a_backing_store_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static test_backing backings[3];
+    dw_host hosts[3];
+    static const char *const codecs[] = {"delta:bits=4,prev=8", "direct:bits=2,feedback=ef"};
+    for (int c = 0; c < 4; c++) {
+        group_rig rig;
+        rig_link(&rig, uris[0], 3, codecs[c % 2], c < 2 ? NULL : "direct:bits=8");
+        for (int r = 0; r < 3; r++) {
+            test_backing_open(&backings[r], 0);
+            hosts[r] = (dw_host){.struct_size = sizeof hosts[r], .backing = &backings[r].calls};
+            rig.config[r].host = &hosts[r];
+            rig.config[r].hops = c < 2 ? 2 : 1;
+        }
+        rig_open(&rig);
+        all_lengths(&rig, codecs[c % 2], c < 2 ? NULL : "direct:bits=8", DW_ALL_REDUCE);
+        rig_close(&rig);
+        for (int r = 0; r < 3; r++) {
+            assert_true(backings[r].reads > 0);
+            assert_int_equal(backings[r].n, 0);
+        }
+    }
 }
 
 static void scatter_gather_and_broadcast_give_the_bits_of_the_model(void **state)
@@ -424,6 +454,7 @@ int main(void)
         cmocka_unit_test(contributions_and_results_may_have_different_codecs),
         cmocka_unit_test(steps_are_shared_by_128_values),
         cmocka_unit_test(piece_lengths_follow_from_the_buffer_length),
+        cmocka_unit_test(state_in_a_backing_store_gives_the_same_bits),
         cmocka_unit_test(scatter_gather_and_broadcast_give_the_bits_of_the_model),
         cmocka_unit_test(f16_and_bf16_are_summed_in_binary32),
         cmocka_unit_test(reduce_scatter_rounds_bf16_once),

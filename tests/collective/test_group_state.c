@@ -141,7 +141,35 @@ static void saved_state_continues_bit_for_bit(void **state)
     (void)state;
     for (uint32_t hops = 1; hops <= 2; hops++) {
         continues_bit_for_bit("delta:bits=3", hops);
+        continues_bit_for_bit("delta:bits=3,prev=8", hops);
+        continues_bit_for_bit("delta:form=step,error=0.1,prev=4", hops);
         continues_bit_for_bit("direct:bits=2,feedback=ef", hops);
+    }
+}
+
+/* The bytes of the state of contributions, of both ranks, after two visits. */
+static uint64_t bytes_held(const char *codec, uint32_t hops)
+{
+    static deed act;
+    group_rig rig;
+    rig_link(&rig, "loop://state-%d", 2, codec, NULL);
+    for (int r = 0; r < 2; r++) rig.config[r].hops = hops;
+    rig_open(&rig);
+    for (int visit = 0; visit < 2; visit++) run(&act, &rig, 1, FLOATS, visit);
+    uint64_t held[2];
+    for (int r = 0; r < 2; r++) held[r] = contributed(&rig, r).state_bytes;
+    rig_close(&rig);
+    return held[0] + held[1];
+}
+
+/* A value takes 17/16 bytes in 8 bits, and 9/16 in 4; records are some bytes more. */
+static void prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16(void **state)
+{
+    (void)state;
+    for (uint32_t hops = 1; hops <= 2; hops++) {
+        uint64_t bf16 = bytes_held("delta:bits=4,prev=bf16", hops);
+        assert_in_range(bytes_held("delta:bits=4,prev=8", hops) * 100, bf16 * 50, bf16 * 60);
+        assert_in_range(bytes_held("delta:bits=4,prev=4", hops) * 100, bf16 * 25, bf16 * 35);
     }
 }
 
@@ -407,6 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saved_state_continues_bit_for_bit),
+        cmocka_unit_test(prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16),
         cmocka_unit_test(a_forgotten_slot_begins_anew),
         cmocka_unit_test(ranks_may_forget_a_slot_at_different_times),
         cmocka_unit_test(a_forgotten_slot_draws_other_random_numbers),

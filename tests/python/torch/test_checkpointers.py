@@ -23,7 +23,7 @@ SAVED_AFTER, STEPS = 2, 4
 class Ddp:
     """A model with the DDP hook."""
 
-    def __init__(self, rank, world):
+    def __init__(self, rank, world, folder):
         self.rank, self.trainer = rank, test_ddp_state.Trainer("delta:bits=3")
         self.held = [self.trainer.state]
         self.parts = [self.trainer.inner, self.trainer.optimizer]
@@ -39,7 +39,7 @@ class Ddp:
 class Fsdp:
     """A sharded model; its optimizer keeps nothing."""
 
-    def __init__(self, rank, world):
+    def __init__(self, rank, world, folder):
         import test_fsdp
 
         self.rank, self.model = rank, test_fsdp.sharded(small_model())
@@ -61,8 +61,8 @@ class Fsdp:
 class Stages:
     """A pipeline with two stages on each rank."""
 
-    def __init__(self, rank, world):
-        options = {"forward": "delta:bits=3", "backward": "delta:bits=6"}
+    def __init__(self, rank, world, folder, **options):
+        options = {"forward": "delta:bits=3", "backward": "delta:bits=6", **options}
         self.pipe = Pipe(rank, world, "interleaved", options=options)
         self.held = self.pipe.stages
         self.parts = [*(stage.submod for stage in self.held), self.pipe.optimizer]
@@ -76,7 +76,18 @@ class Stages:
         return not any(way.get("key_entries") for way in ways)
 
 
-KINDS = {"ddp": Ddp, "fsdp": Fsdp, "stages": Stages}
+class Files(Stages):
+    """Their states name the copies in files."""
+
+    def __init__(self, rank, world, folder):
+        super().__init__(rank, world, folder, state=f"file:{folder}/prev,cache=0")
+
+    def close(self):
+        for stage in self.held:
+            stage.close_compression()
+
+
+KINDS = {"ddp": Ddp, "fsdp": Fsdp, "stages": Stages, "files": Files}
 
 
 # --- the ways to save and load -----------------------------------------------------------------
@@ -133,7 +144,7 @@ WAYS = {"file": by_rank, "first": on_first_rank, "dcp": by_dcp, "accelerate": by
 
 def run(rank, world, kind, folder, ways, loads):
     """Trains. Saves in all ways after some steps; or loads in one of them, and goes on."""
-    one, found = KINDS[kind](rank, world), []
+    one, found = KINDS[kind](rank, world, folder), []
     file = f"{folder}/parts{rank}.pt"
     if loads:
         for part, state in zip(one.parts, torch.load(file, weights_only=False)):
@@ -147,14 +158,17 @@ def run(rank, world, kind, folder, ways, loads):
                 torch.save([part.state_dict() for part in one.parts], file)
                 for way in ways:
                     WAYS[way](one.held, folder, True)
-    return found[-(STEPS - SAVED_AFTER) :], one.is_resumed()
+    answer = found[-(STEPS - SAVED_AFTER) :], one.is_resumed()
+    if kind == "files":
+        one.close()
+    return answer
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_checkpointer_goes_on_to_the_bit(ranks, kind, tmp_path):
     if kind == "fsdp":
         pytest.importorskip("test_fsdp")
-    if kind == "stages" and small_gpt.text() is None:
+    if kind in ("stages", "files") and small_gpt.text() is None:
         pytest.skip("no texts: install fortunes")
     try:
         import accelerate  # noqa: F401
@@ -162,8 +176,11 @@ def test_every_checkpointer_goes_on_to_the_bit(ranks, kind, tmp_path):
         ways = list(WAYS)
     except ImportError:
         ways = [way for way in WAYS if way != "accelerate"]
-    whole = ranks.run(2, run, kind, str(tmp_path), ways, False)
+    if kind != "files":
+        whole = ranks.run(2, run, kind, str(tmp_path), ways, False)
     for way in ways:
+        if kind == "files":  # a file has the copies of the last two states
+            whole = ranks.run(2, run, kind, str(tmp_path), [way], False)
         again = ranks.run(2, run, kind, str(tmp_path), [way], True)
         assert [bits for bits, _ in again] == [bits for bits, _ in whole], way
         assert all(is_resumed for _, is_resumed in again), way

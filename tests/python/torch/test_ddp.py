@@ -225,7 +225,10 @@ def mean_in_order(tensors):
     return total / len(tensors)
 
 
-@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=2,feedback=ef"])
+CODECS = ["delta:bits=2", "delta:bits=2,prev=4", "direct:bits=2,feedback=ef"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_gathered_mean_is_that_of_the_frames(codec):
     count, world, steps = 3001, 3, 4
     found = results(world, rank_of_mean, codec, "gather", count, steps)

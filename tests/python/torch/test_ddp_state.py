@@ -73,12 +73,15 @@ def rank_of_run(rank, world, folder, first, options):
 WORLDS = [
     (2, {}),
     (2, {"codec": "delta:bits=3", "hook": {"exchange": "parts"}}),
+    (2, {"codec": "delta:bits=4,prev=8", "hook": {"exchange": "gather"}}),
+    (3, {"codec": "delta:form=step,error=0.1,prev=4", "hook": {"exchange": "parts"}}),
     (3, {"codec": "delta:bits=2,rounding=stochastic,seed=7", "hook": {"exchange": "parts"}}),
     (3, {"hook": {"exchange": "gather", "sums": "direct:bits=8"}}),
     (2, {"find_unused_parameters": True}),
     (2, {"static_graph": True}),
     (3, {"codec": "direct:bits=3,feedback=ef", "hook": {"exchange": "parts"}}),
     (2, {"codec": "direct:bits=4,feedback=ef", "hook": LINKS}),
+    (2, {"codec": "delta:bits=3,prev=8", "hook": LINKS}),
     (3, {"codec": "delta:bits=3", "hook": {**LINKS, "sums": "direct:bits=4,feedback=ef"}}),
     (2, {"codec": "direct:bits=4", "hook": {**LINKS, "sums": "delta:bits=4"}}),  # sums: not used
     (2, {"static_graph": True, "named": False, "hook": LINKS}),
@@ -93,6 +96,27 @@ def test_a_restarted_world_goes_on_to_the_bit(world, options, tmp_path):
     assert len({bits for bits, _ in whole}) == 1
     assert [bits for bits, _ in again] == [bits for bits, _ in whole]
     assert all(new == 0 for _, new in again) and all(new > 0 for _, new in whole)
+
+
+def rank_that_holds(rank, world, hook):
+    """What all ranks have, and the bytes of the state of each codec."""
+    held = []
+    for prev in ("bf16", "8", "4"):
+        trainer = Trainer(f"delta:bits=4,prev={prev}", hook=hook)
+        for number in range(3):
+            trainer.step(rank, number)
+        held.append((bits_of(trainer.model), trainer.state.stats()["state_bytes"]))
+        trainer.state.close_compression()
+    return held
+
+
+@pytest.mark.parametrize("hook", [{"exchange": "gather"}, {"exchange": "parts"}, LINKS])
+def test_prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16(hook):
+    """A value takes 17/16 bytes in 8 bits, and 9/16 in 4; records are some bytes more."""
+    first, second = results(2, rank_that_holds, hook)
+    assert [bits for bits, _ in first] == [bits for bits, _ in second]
+    bf16, eight, four = (one + other for (_, one), (_, other) in zip(first, second))
+    assert 0.5 < eight / bf16 < 0.6 and 0.25 < four / bf16 < 0.4, (bf16, eight, four)
 
 
 def rank_that_lives_on(process, _, folder, hook):

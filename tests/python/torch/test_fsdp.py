@@ -155,7 +155,10 @@ def rank_of_known(rank, world, codec, how, count, steps, dtype):
     return found
 
 
-@pytest.mark.parametrize("codec", ["direct:bits=2,feedback=ef", "delta:bits=3"])
+CODECS = ["direct:bits=2,feedback=ef", "delta:bits=3", "delta:bits=3,prev=8"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_part_is_the_mean_of_the_frames(codec):
     """In the order of the ranks, in f32; the own part is added as it is."""
     count, world, steps, size = 3001, 3, 4, 1001
@@ -227,13 +230,34 @@ def rank_of_run(rank, world, folder, first, codec, how):
 
 @pytest.mark.parametrize(
     "world, codec, how",
-    [(2, EF, GROUP), (3, "delta:bits=3", GROUP), (2, EF, LINKS), (3, "delta:bits=3", LINKS)],
+    [
+        *((2, EF, GROUP), (3, "delta:bits=3", GROUP), (2, "delta:bits=4,prev=8", GROUP)),
+        *((2, EF, LINKS), (3, "delta:bits=3", LINKS), (2, "delta:bits=4,prev=4", LINKS)),
+    ],
 )
 def test_a_restarted_world_goes_on_to_the_bit(world, codec, how, tmp_path):
     whole = results(world, rank_of_run, str(tmp_path), 0, codec, how)
     assert results(world, rank_of_run, str(tmp_path), SAVED_AFTER, codec, how) == whole
     anew = results(world, rank_of_run, str(tmp_path), -SAVED_AFTER, codec, how)
     assert anew != whole  # what was loaded matters
+
+
+def rank_that_holds(rank, world, how):
+    """The bytes of the state of each codec."""
+    held = []
+    for prev in ("bf16", "8", "4"):
+        model = sharded(small_model())
+        state = deltawire.torch.compress_fsdp(model, f"delta:bits=4,prev={prev}", **how)
+        train(model, rank, range(3))
+        held.append(state.stats()["state_bytes"])
+        state.close_compression()
+    return held
+
+
+@pytest.mark.parametrize("how", [GROUP, LINKS])
+def test_prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16(how):
+    for bf16, eight, four in results(2, rank_that_holds, how):
+        assert 0.5 < eight / bf16 < 0.6 and 0.25 < four / bf16 < 0.4, (bf16, eight, four)
 
 
 def rank_of_one_state(rank, world, folder, how):

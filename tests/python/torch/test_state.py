@@ -25,7 +25,9 @@ def saved_and_loaded(rank, world, name, options, who_loads):
     lives = itertools.count()
 
     def made():
-        files = {"state": f"{options['state']}{next(lives)},cache=0"} if "state" in options else {}
+        files = {}
+        if "state" in options:
+            files["state"] = deltawire.Storage(f"{options['state']}{rank}{next(lives)},cache=0")
         return Pipe(rank, world, name, options={**options, **files})
 
     whole = made()
@@ -82,7 +84,7 @@ def test_restart_goes_on_with_residuals_rates_and_drawn_numbers(ranks, options):
 
 
 def test_restart_goes_on_from_a_file(ranks, tmp_path):
-    """With state=, what is saved is read from one file, and goes on in another one."""
+    """What is saved with a Storage of the program has the copies, and goes on in another file."""
     options = {**FITTED, **OPTIONS, "state": f"file:{tmp_path}/prev"}
     for losses, expected, stats, said in ranks.run(2, saved_and_loaded, "1f1b", options, (0, 1)):
         assert losses == expected and said == ""

@@ -52,11 +52,18 @@ class Gathered:
             mine = file.getvalue()
         except DeltawireError as caught:
             error = caught
-        states = _gathered(group, error, mine)
+        try:
+            states = _gathered(group, error, mine)
+        except DeltawireError:
+            self._not_saved()
+            raise
         return {
             f"rank {rank}": [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
             for rank, data in states.items()
         }
+
+    def _not_saved(self) -> None:
+        """What compression_state_dict returned last is of no use, because another rank has none."""
 
 
 def own(state: Any) -> Any:

@@ -29,7 +29,7 @@ from deltawire.torch.gradients.options import More, Options
 WAYS = ("auto", "gather", "parts")
 STATISTICS = (
     *("steps", "buckets", "new_buckets", "raw_bytes", "frames", "frame_bytes", "sent_bytes"),
-    *("codec_seconds", "wire_seconds", "waiting_seconds"),
+    *("state_bytes", "codec_seconds", "wire_seconds", "waiting_seconds"),
 )
 
 
@@ -102,6 +102,7 @@ class DdpState(GradientState):
         frames, frame_bytes: the number and the size of the frames that this rank has encoded.
         sent_bytes: the size of the frames and of the lengths before them, each counted as often as
             it was sent. With links, the size of all messages.
+        state_bytes: the memory that the state of encoders and decoders takes now.
         codec_seconds: the time inside encode and decode, in the threads of the hook.
         wire_seconds: the time in which these threads waited for frames to arrive and to leave, over
             links for the group, which encodes and decodes meanwhile.

@@ -121,11 +121,11 @@ class FsdpState(GradientState):
 
         steps: the number of backward passes that exchanged gradients, where all that belong to a
         step of a pipeline's schedule are one. calls: of reduce-scatters. modules: the number of
-        modules of which something was exchanged. raw_bytes, frames, frame_bytes, sent_bytes: as in
-        the stats of ddp_hook. codec_seconds: the time inside encode and decode. wire_seconds: the
-        time of waits for frames to arrive and to leave, over links for the group. waiting_seconds:
-        the time in which backward waited for reduce-scatters, which is that of both and of what
-        lies between.
+        modules of which something was exchanged. raw_bytes, frames, frame_bytes, sent_bytes,
+        state_bytes: as in the stats of ddp_hook. codec_seconds: the time inside encode and decode.
+        wire_seconds: the time of waits for frames to arrive and to leave, over links for the group.
+        waiting_seconds: the time in which backward waited for reduce-scatters, which is that of
+        both and of what lies between.
         """
         self._lifetime.refuse_fork()
         counted = self._backward.stats()

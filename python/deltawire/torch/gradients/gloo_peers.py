@@ -85,8 +85,9 @@ class GlooPeers:
 
     def traffic(self) -> Traffic:
         try:
-            now = [codec_seconds(exchange) for exchange in list(self._exchanges)]
-            self._traffic.took(self._codec_s + sum(now))
+            now = [_counted(exchange) for exchange in list(self._exchanges)]
+            seconds, held = (sum(some) for some in zip(*now, (0, 0)))
+            self._traffic.takes(self._codec_s + seconds, held)
         except DeltawireError:
             pass  # another thread is encoding: the last sum stays
         return self._traffic
@@ -106,7 +107,7 @@ class GlooPeers:
     def forget(self, exchange: Any) -> None:
         """Counts the exchange, with which its state ends."""
         self._exchanges.discard(exchange)
-        self._codec_s += codec_seconds(exchange)
+        self._codec_s += _counted(exchange)[0]
 
     def begin_loading(self) -> None:
         """Does nothing: loaded states are those of new exchanges."""
@@ -117,6 +118,8 @@ class GlooPeers:
         """Does nothing: the process groups are torch's."""
 
 
-def codec_seconds(exchange: Any) -> float:
-    """The time inside the encode and decode of an exchange that is not under way."""
-    return sum(end.counters().busy_ns for end in exchange.ends().values()) * 1e-9
+def _counted(exchange: Any) -> "tuple[float, int]":
+    """Of an exchange that is not under way: the time inside encode and decode, and the bytes of its
+    state."""
+    counters = [end.counters() for end in exchange.ends().values()]
+    return sum(one.busy_ns for one in counters) * 1e-9, sum(one.state_bytes for one in counters)

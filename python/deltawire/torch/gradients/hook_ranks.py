@@ -50,6 +50,7 @@ class HookRanks:
             "frames": traffic.frames,
             "frame_bytes": traffic.frame_bytes,
             "sent_bytes": traffic.sent_bytes,
+            "state_bytes": traffic.state_bytes,
             "codec_seconds": traffic.codec_seconds,
             "wire_seconds": self.peers.wire.sum,
         }

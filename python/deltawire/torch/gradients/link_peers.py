@@ -59,7 +59,8 @@ class LinkedPeers:
             counted, codecs = self.sums.group.counters(), self.sums.group.codecs()
             frames = sum(one.frames for one in codecs)
             lengths = (counted.encoded_bytes, counted.sent_bytes)
-            self._last = Traffic(frames, *lengths, counted.codec_ns * 1e-9)
+            held = sum(one.state_bytes for one in codecs)
+            self._last = Traffic(frames, *lengths, counted.codec_ns * 1e-9, held)
         return self._last
 
     def states(self, exchanges: "list[Summed]") -> "list[dict[str, torch.Tensor]]":

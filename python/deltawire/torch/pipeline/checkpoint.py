@@ -2,11 +2,15 @@
 # checkpoint.py - Checkpoint: the saved state of a stage, and its marks.
 from __future__ import annotations
 
+import contextlib
+import functools
 import uuid
 from typing import Any
 
 from deltawire.errors import Status, fail
 from deltawire.torch.pipeline.sides import Sides
+
+FORMAT, WITH_SNAPSHOT = 1, 2
 
 
 class Checkpoint:
@@ -25,17 +29,21 @@ class Checkpoint:
             nonce = self.nonce if side.is_after else side.ready()["nonce"]
             mark = [uuid.uuid4().hex, -1] if unknown else [nonce, step]
             marks["after" if side.is_after else "before"] = mark
-        return {
-            "format": 1,
-            **self._place,
-            "marks": marks,
-            "ends": {name: end.save() for name, (end, _) in sides.ends().items()},
-        }
+        snapshots = sides.snapshots
+        try:
+            ends = {name: end.save(snapshots) for name, (end, _) in sides.ends().items()}
+            snapshot = snapshots.save()
+        except BaseException:
+            snapshots.let_go()
+            raise
+        named = {"snapshot": snapshot} if snapshot else {}
+        place = {"format": WITH_SNAPSHOT if snapshot else FORMAT, **self._place}
+        return {**place, "marks": marks, "ends": ends, **named}
 
     def check(self, saved: "dict[str, Any]") -> None:
         """Errors: MISMATCH (it was saved by another stage)."""
         here, there = self._place.values(), [saved.get(name) for name in self._place]
-        if saved.get("format") != 1 or list(here) != there:
+        if saved.get("format") not in (FORMAT, WITH_SNAPSHOT) or list(here) != there:
             fail(
                 Status["MISMATCH"],
                 "this compression state was saved by stage {} of {}, but this is stage {} of {}: "
@@ -43,16 +51,25 @@ class Checkpoint:
             )
 
     def load(self, saved: "dict[str, Any]", sides: Sides) -> None:
-        """Loads what save returned into the sides. Errors: MISMATCH, those of Ends.load."""
-        ends = sides.ends()
+        """Loads what save returned into the sides. Errors: MISMATCH, those of Ends.load; nothing
+        has changed then."""
+        ends, snapshot = sides.ends(), saved.get("snapshot", 0)
         if set(saved["ends"]) - set(ends):
             fail(
                 Status["MISMATCH"],
                 "this compression state was saved with another placement of stages on ranks: "
                 "first make the schedule, with each stage on the same rank as before",
             )
-        for name, (end, _) in ends.items():
-            if name in saved["ends"]:
-                end.load(saved["ends"][name])
+        states = functools.partial(sides.snapshots.states, snapshot)
+        with contextlib.ExitStack() as failing:
+            uses = [
+                end.load(saved["ends"][name], states, failing)
+                for name, (end, _) in ends.items()
+                if name in saved["ends"]
+            ]
+            failing.pop_all()
+        for use in uses:
+            use()
+        sides.snapshots.loaded(snapshot)
         for side in sides:
             side.loaded(saved["marks"].get("after" if side.is_after else "before"))

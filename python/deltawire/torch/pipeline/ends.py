@@ -2,8 +2,9 @@
 # ends.py - Ends: the encoders or decoders of one direction to a neighbour; sizes of their frames.
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Optional, Sequence, Union
 
 import torch
 
@@ -16,6 +17,7 @@ from deltawire.torch.common import tensors
 from deltawire.torch.common.configs import of_encoder, takes_profile
 from deltawire.torch.pipeline.kept import Kept
 from deltawire.torch.pipeline.message import FRAME, WITHOUT_IDS, Part
+from deltawire.torch.pipeline.snapshots import Snapshots
 
 
 class Ends:
@@ -130,18 +132,22 @@ class Ends:
         found["hit_rate"] = hits / visits if visits else 0.0
         return found
 
-    def save(self) -> "dict[str, Any]":
+    def save(self, snapshots: Snapshots) -> "dict[str, Any]":
         """Returns the state as tensors, which torch.load accepts with weights_only=True."""
         saved: "dict[str, Any]" = {"config": self.config.text, "slots": {}}
         for (which, slot), end in self._made.items():
-            states = list(end.export_states().values())
-            if not states and not self.config._facts.keeps_prev:
+            lengths: "list[int]" = []
+            joined = bytearray()
+
+            def take(_: Any, state: bytes) -> None:
+                lengths.append(len(state))
+                joined.extend(snapshots.shorten(state))
+
+            end._visit_states(take)
+            if not lengths and not self.config._facts.keeps_prev:
                 continue  # it keeps nothing
-            joined = bytearray(b"".join(states))
             saved["slots"][f"{which}{slot}"] = {
-                "lengths": torch.tensor(
-                    [len(one) for one in states], dtype=torch.int64, device="cpu"
-                ),
+                "lengths": torch.tensor(lengths, dtype=torch.int64, device="cpu"),
                 "states": (
                     torch.frombuffer(joined, dtype=torch.uint8)
                     if joined
@@ -150,8 +156,16 @@ class Ends:
             }
         return saved
 
-    def load(self, saved: "dict[str, Any]") -> None:
-        """Restores what save returned. Errors: MISMATCH (another config), those of import_state."""
+    def load(
+        self,
+        saved: "dict[str, Any]",
+        states: "Callable[[Any], Iterator[bytes]]",
+        failing: contextlib.ExitStack,
+    ) -> "Callable[[], None]":
+        """Reads what save returned. Returns a function that makes it the state.
+
+        states: reads those of a slot. failing: to be closed if the function will not be called.
+        Errors: MISMATCH (another config), those of states and of import_state."""
         if saved["config"] != self.config.text:
             fail(
                 Status["MISMATCH"],
@@ -161,13 +175,14 @@ class Ends:
         made: "dict[tuple[str, int], Any]" = {}
         for name, held in saved["slots"].items():
             key = ("plain" if name.startswith("plain") else "", int(name.removeprefix("plain")))
-            end = self._make(*key)
-            at, data = 0, tensors.as_bytes(held["states"])
-            for length in held["lengths"].tolist():
-                end.import_state(bytes(data[at : at + length]))
-                at += length
-            made[key] = end
-        self._made = made  # last, so that a state that cannot be loaded changes nothing
+            made[key] = self._make(*key)
+            failing.callback(made[key].close)
+            made[key].import_states(states(held))
+
+        def use() -> None:
+            self._made = made
+
+        return use
 
 
 def bytes_for(

@@ -2,7 +2,7 @@
 # sender.py - Sender: encodes the tensors of a message.
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
@@ -15,6 +15,7 @@ from deltawire.torch.pipeline.fitting import Fitting
 from deltawire.torch.pipeline.kept import Kept, Place
 from deltawire.torch.pipeline.message import EXACT, FRAME, KEEP, PROFILE, SAME
 from deltawire.torch.pipeline.message import WITH_IDS, WITHOUT_IDS, Part
+from deltawire.torch.pipeline.snapshots import Snapshots
 
 
 def is_coded(tensor: torch.Tensor) -> bool:
@@ -151,21 +152,26 @@ class Sender(Ends):
         self.exact_bytes += len(data)
         return Part(how, *place[1:], data)
 
-    def save(self) -> "dict[str, Any]":
-        saved = super().save()
+    def save(self, snapshots: Snapshots) -> "dict[str, Any]":
+        saved = super().save(snapshots)
         if self.fitting is not None and self.profile is not None:
             saved["profile"] = torch.from_dlpack(self.profile.values())
             saved["steps"] = self.fitting.steps
         return saved
 
-    def load(self, saved: "dict[str, Any]") -> None:
+    def load(self, saved: "dict[str, Any]", *reading: Any) -> "Callable[[], None]":
         fits = self.fits and "profile" in saved
         profile = Profile(saved["profile"].contiguous()) if fits else None
-        super().load(saved)
-        self._forget()
-        if profile is not None:
-            self.fitting = Fitting(saved["steps"], profile.channels)
-            self.use_profile(profile)
+        use_states = super().load(saved, *reading)
+
+        def use() -> None:
+            use_states()
+            self._forget()
+            if profile is not None:
+                self.fitting = Fitting(saved["steps"], profile.channels)
+                self.use_profile(profile)
+
+        return use
 
     def reset(self) -> None:
         """Discards all state: the next entry of every id is a key entry, and profiles are fitted

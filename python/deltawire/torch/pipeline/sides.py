@@ -12,17 +12,21 @@ from deltawire.torch.pipeline.options import Options
 from deltawire.torch.pipeline.receiver import Receiver
 from deltawire.torch.pipeline.sender import Sender
 from deltawire.torch.pipeline.side import Side
+from deltawire.torch.pipeline.snapshots import Snapshots
 from deltawire.torch.pipeline.watch import Watch
 
 
 class Sides:
-    """It owns both sides. before, after: None if that stage is on this rank, or does not exist."""
+    """It owns both sides and their storage.
+
+    before, after: None if that stage is on this rank, or does not exist."""
 
     def __init__(self) -> None:
         self.before: Optional[Side] = None
         self.after: Optional[Side] = None
         self._storage: Optional[Storage] = None
         self._owns_storage = False
+        self.snapshots = Snapshots()
 
     def __iter__(self) -> "Iterator[Side]":
         return (side for side in (self.before, self.after) if side is not None)
@@ -35,6 +39,7 @@ class Sides:
         if self._storage is None:
             self._storage = options.storage_of(me)
             self._owns_storage = isinstance(options.state, str)
+            self.snapshots = Snapshots(self._storage, makes=self._owns_storage)
         to: "dict[str, Any]" = {"storage": self._storage}
         if self.before is None and not stage.is_first and not torch_stage.is_here(stage, me - 1):
             codecs = (

@@ -78,17 +78,24 @@ class Added(Gathered):
 
     def compression_state_dict(self: Any) -> "dict[str, Any]":
         """Returns the compression state of this stage, for torch.save. Call it on all ranks, after
-        the same step."""
+        the same step. With the text of a file as state=, it names the copies that the file has, and
+        the file keeps those of the last two states.
+
+        Errors: ARGUMENT (it is closed), IO (of the file), NO_MEMORY."""
         with self._ours() as compression:
             return compression.save()
+
+    def _not_saved(self: Any) -> None:
+        self._compression.sides.snapshots.take_back()
 
     def load_compression_state_dict(self: Any, state: "dict[str, Any]") -> None:
         """Restores what compression_state_dict or state_dict returned. Call it on all ranks, after
         the schedule is made and before its first step. If only some ranks restore their state,
         there is a warning and all ids start without state.
 
-        Errors: MISMATCH (saved by another stage or with another config), ARGUMENT (after the first
-        step), CORRUPT, LIMIT."""
+        Errors: MISMATCH (saved by another stage, with another config, or with copies that the file
+        of state= does not have), ARGUMENT (after the first step), CORRUPT, LIMIT, IO. Nothing has
+        changed then, and the stage can go on without."""
         with self._ours() as compression:
             compression.load(state)
 
@@ -365,7 +372,8 @@ def compress_stage(
         the stages that send; give all ranks the same. {}: none. None: "fit" where forward can have
         profiles.
     state: a Storage, or the text of one ("file:/path,cache=4GiB"), for state that does not fit in
-        memory. The number of the stage is added to the path of a text. See prefetch.
+        memory. The number of the stage is added to the path of a text. See prefetch, and
+        docs/state.md for what checkpoints have then.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
     compression_stats, compression_report, compression_scalars, compression_state_dict,
