@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # ddp_step.py - measures the time of a training step over a slow network, raw and with ddp_hook.
-"""ddp_step.py [--world 2] [--rate 100mbit] [--layers 2] [--width 512] [--cap 25]
-    [--rounds 3] [--codecs ...] [--carrier group,link]
+"""ddp_step.py [--world 2] [--rate 100mbit] [--model layers] [--layers 2] [--width 512] [--cap 25]
+    [--rounds 3] [--steps 2] [--codecs ...] [--carrier group,link]
 
 Each rank runs in a network namespace of its own, connected to a switch by a link with this rate in
 both directions (veth and tc tbf, so root is needed). All variants take turns in one run, several
 times; only the ratios of their times are meaningful. The bytes that rank 0 sends are counted by the
-kernel and compared with the size of its frames. Needs torch."""
+kernel and compared with the size of its frames. Needs torch.
+
+--model: layers of torch with random input; gpt2, the 124 million parameters of GPT-2 with random
+weights; or smollm2, pretrained, which study/real/models.py keeps in --models, with texts. All
+variants begin with the same weights, and see the same batches. The loss is the mean over the
+last half of the steps of rank 0. A codec powersgd:R is torch's own hook of that rank."""
 
 import argparse
+import copy
 import json
 import pathlib
 import statistics
@@ -17,9 +23,12 @@ import sys
 import tempfile
 import time
 
+import torch
+from torch import nn
+
 from slow_network import SlowNetwork
 
-STEPS = 2  # in one measurement
+MODELS = pathlib.Path(__file__).parent.parent / "build" / "models"
 
 
 def variants(given):
@@ -28,6 +37,9 @@ def variants(given):
     address = f"tcp://{SlowNetwork.address(given.rank or 0)}"
     linked = {"carrier": address, "link": {"insecure_plaintext": True}}
     for codec in given.codecs.split():
+        if codec.startswith("powersgd:"):
+            yield codec, codec, {}
+            continue
         for carrier in given.carrier.split(","):
             if carrier == "link":
                 yield f"{codec} over links", codec, linked
@@ -36,31 +48,93 @@ def variants(given):
                 yield f"{codec} {way}", codec, {"exchange": way}
 
 
+class OfRows(nn.Module):
+    """The loss of a language model, on rows of tokens."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, rows):
+        return self.net(input_ids=rows, labels=rows).loss
+
+
+class MeanSquare(nn.Module):
+    def forward(self, x):
+        return x.square().mean()
+
+
+class Loss:
+    """What is trained: make() returns a module that computes the loss of a batch; batch(step), of a
+    rank; parameters as the optimizer gets them."""
+
+    def __init__(self, given):
+        self.given = given
+        self.draws = torch.Generator().manual_seed(given.rank)
+        self.rows = self.net = None
+        if given.model == "smollm2":
+            sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "study"))
+            from real import models, texts
+
+            model = models.load("smollm2", given.models, f32=True)
+            self.net = model.net
+            self.rows = texts.shares(model, texts.text())["train"]
+        elif given.model == "gpt2":
+            import transformers
+
+            torch.manual_seed(1)
+            self.net = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+
+    def make(self):
+        if self.net is not None:
+            return OfRows(copy.deepcopy(self.net))
+        torch.manual_seed(1)
+        given = self.given
+        layer = nn.TransformerEncoderLayer(given.width, 8, 4 * given.width, batch_first=True)
+        inner = nn.TransformerEncoder(layer, given.layers, enable_nested_tensor=False)
+        return nn.Sequential(inner, MeanSquare())
+
+    def optimizer(self, module):
+        if self.rows is not None:
+            return torch.optim.AdamW(module.parameters(), lr=5e-5)
+        return torch.optim.SGD(module.parameters(), lr=0.01)
+
+    def batch(self, step):
+        if self.rows is not None:
+            return self.rows[step * self.given.world + self.given.rank][None]
+        if self.net is not None:
+            return torch.randint(50257, (1, 128), generator=self.draws)
+        return torch.randn(4, self.given.tokens, self.given.width, generator=self.draws)
+
+
 class Variant:
     """A model, trained with DistributedDataParallel and one codec."""
 
-    def __init__(self, given, codec, options):
-        import torch
-        from torch import nn
+    def __init__(self, given, loss, codec, options):
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
         from torch.nn.parallel import DistributedDataParallel
 
         import deltawire.torch
 
-        torch.manual_seed(1)
-        layer = nn.TransformerEncoderLayer(given.width, 8, 4 * given.width, batch_first=True)
-        inner = nn.TransformerEncoder(layer, given.layers, enable_nested_tensor=False)
+        self.loss, self.steps = loss, given.steps
+        inner = loss.make()
         self.model = DistributedDataParallel(inner, bucket_cap_mb=given.cap)
         self.state = None
-        if codec:
+        if codec and codec.startswith("powersgd:"):
+            rank = int(codec.split(":")[1])
+            state = powerSGD_hook.PowerSGDState(None, rank, start_powerSGD_iter=2)
+            self.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif codec:
             self.state, hook = deltawire.torch.ddp_hook(codec, **options)
             self.model.register_comm_hook(self.state, hook)
-        self.optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
-        self.x = torch.randn(4, given.tokens, given.width)
-        self.seconds, self.kernel, self.frames = [], [], []
+        self.optimizer = loss.optimizer(inner)
+        self.seconds, self.kernel, self.frames, self.losses = [], [], [], []
         self.elements = sum(p.numel() for p in inner.parameters())
 
     def step(self):
-        self.model(self.x).square().mean().backward()
+        found = self.model(self.loss.batch(len(self.losses)))
+        found.backward()
+        self.losses.append(found.item())
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -68,27 +142,29 @@ class Variant:
         before = self.state.stats()["sent_bytes"] if self.state else 0
         dist.barrier()
         start, bytes_before = time.monotonic(), SlowNetwork.sent_bytes()
-        for _ in range(STEPS):
+        for _ in range(self.steps):
             self.step()
-        self.seconds.append((time.monotonic() - start) / STEPS)
+        self.seconds.append((time.monotonic() - start) / self.steps)
         dist.barrier()  # after it, everything sent before has left this rank
         dist.barrier()
-        self.kernel.append((SlowNetwork.sent_bytes() - bytes_before) / STEPS)
+        self.kernel.append((SlowNetwork.sent_bytes() - bytes_before) / self.steps)
         after = self.state.stats()["sent_bytes"] if self.state else 0
-        self.frames.append((after - before) / STEPS)
+        self.frames.append((after - before) / self.steps)
 
 
 def rank_main(given):
     import torch.distributed as dist
 
     SlowNetwork.join(given.rank, given.world)
-    all_of_them = {name: Variant(given, codec, how) for name, codec, how in variants(given)}
+    loss = Loss(given)
+    all_of_them = {name: Variant(given, loss, codec, how) for name, codec, how in variants(given)}
     alone = all_of_them["raw"]
-    with alone.model.no_sync():
-        alone.step()
+    bare = loss.make()
+    for _ in range(2):
         start = time.monotonic()
-        alone.step()
+        bare(loss.batch(0)).backward()
         computing = time.monotonic() - start
+    del bare
     for one in all_of_them.values():  # torch rebuilds the buckets, and key frames are sent
         one.step()
         one.step()
@@ -102,6 +178,7 @@ def rank_main(given):
                 "seconds": statistics.median(one.seconds),
                 "kernel": statistics.median(one.kernel),
                 "frames": statistics.median(one.frames),
+                "loss": statistics.mean(one.losses[len(one.losses) // 2 :]),
             }
             for name, one in all_of_them.items()
         }
@@ -113,14 +190,15 @@ def rank_main(given):
 
 def show(measured):
     found = measured["found"]
-    print(f"{measured['elements'] / 1e6:.1f} million parameters; a step without a network takes")
+    print(f"{measured['elements'] / 1e6:.1f} million parameters; forward and backward take")
     print(f"{measured['computing']:.2f} s\n")
-    print("| gradients | step | faster | sent by a rank | frames' share |\n|---|---|---|---|---|")
+    print("| gradients | step | faster | sent by a rank | frames' share | loss |")
+    print("|---|---|---|---|---|---|")
     for name, one in found.items():
         share = f"{100 * one['frames'] / one['kernel']:.1f} %" if one["frames"] else ""
         print(
             f"| {name} | {one['seconds']:.2f} s | {found['raw']['seconds'] / one['seconds']:.2f} "
-            f"| {one['kernel'] / 1e6:.2f} MB | {share} |"
+            f"| {one['kernel'] / 1e6:.2f} MB | {share} | {one['loss']:.4f} |"
         )
 
 
@@ -128,11 +206,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--model", choices=("layers", "gpt2", "smollm2"), default="layers")
+    parser.add_argument("--models", type=pathlib.Path, default=MODELS)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--cap", type=float, default=25.0, help="bucket_cap_mb")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2, help="in one measurement")
     parser.add_argument("--codecs", default="delta:bits=4", help="separated by blanks")
     parser.add_argument("--exchanges", default="auto")
     parser.add_argument("--carrier", default="group", help="group, link, or both with a comma")
