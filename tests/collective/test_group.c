@@ -331,15 +331,6 @@ static void group_of_one_rank_copies(void **state)
     rig_close(&rig);
 }
 
-/* ---- Many operations at once ----------------------------------------------------------------- */
-
-enum { SLOTS = 24, SLOT_FLOATS = 7000 };
-
-typedef struct throng {
-    group_rig *rig;
-    float *values[RIG_MOST][SLOTS];
-} throng;
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "group_model.h"
 #include "group_rig.h"
 
 enum { PATIENCE_MS = 60000, FLOATS = 9000 };

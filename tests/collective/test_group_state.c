@@ -3,7 +3,6 @@
  * forgotten, and memory, of which any part may be refused. */
 #include <stdatomic.h>
 
-#include "group_model.h"
 #include "group_rig.h"
 
 enum { PATIENCE_MS = 60000, FLOATS = 9000 };

@@ -5,8 +5,6 @@
 
 #include "arithmetic/half.h"
 #include "base/bytes.h"
-#include "common/tensor.h"
-#include "support/seal.h"
 #include "support/tool.h"
 
 enum { ENTRIES = 256, GAP = 3, MOST = 70000 + 700 * GAP };

@@ -2,9 +2,7 @@
  * test_doors.c - what programs that embed an encoder or decoder use besides encode and decode:
  * frames in a stream, limits on the length, entries that are stateless by the caller's choice,
  * restarts, saved states, and the sentences of errors. */
-#include <math.h>
 
-#include "arithmetic/half.h"
 #include "base/bytes.h"
 #include "support/seal.h"
 #include "support/tool.h"

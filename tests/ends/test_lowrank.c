@@ -6,7 +6,6 @@
 #include "arithmetic/half.h"
 #include "arithmetic/quant.h"
 #include "base/bytes.h"
-#include "support/seal.h"
 #include "support/tool.h"
 
 static const dw_key key = {3, 1};

@@ -3,7 +3,6 @@
  * matrix that it keeps of each key; and restarts. */
 #include <math.h>
 
-#include "arithmetic/half.h"
 #include "base/bytes.h"
 #include "support/tool.h"
 

@@ -5,9 +5,6 @@
 #include <math.h>
 
 #include "arithmetic/half.h"
-#include "base/bytes.h"
-#include "common/tensor.h"
-#include "support/seal.h"
 #include "support/tool.h"
 
 static const dw_key key = {3, 1};

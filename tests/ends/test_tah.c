@@ -3,11 +3,7 @@
  * refused. */
 #include <math.h>
 
-#include "arithmetic/half.h"
-#include "base/bytes.h"
 #include "codecs/contraction.h"
-#include "common/tensor.h"
-#include "support/seal.h"
 #include "support/tool.h"
 
 static const dw_key key = {3, 1};
