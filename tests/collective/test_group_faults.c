@@ -209,6 +209,39 @@ static void a_rank_may_leave_when_it_has_finished(void **state)
     rig_close(&rig);
 }
 
+/* Ranks 0 and 2 start the operation, and rank 1 does not. Both must name rank 1. In the first world
+ * the whole buffer is the part of rank 2, so rank 0 waits only for a result of rank 2, which itself
+ * waits for rank 1. */
+static void late_rank_is_named_at_all_ranks(void **state)
+{
+    static deed act;
+    static const char *const uris[] = {"loop://faults-%d",
+                                       "shaped:loss=10%,seed=11/loop://faults-%d"};
+    for (int u = 0; u < 2; u++) {
+        /* With a short limit on a busy machine, ranks 0 and 2 are late for each other, too. */
+        bool is_named = false;
+        for (uint32_t limit = 400; !is_named; limit *= 4) {
+            group_rig rig;
+            rig_link(&rig, uris[u], 3, "raw:f32", NULL);
+            for (int r = 0; r < 3; r++) rig.config[r].timeout_ms = limit;
+            rig_open(&rig);
+            prepare(&act, &rig, DW_ALL_REDUCE, u == 0 ? 100 : FLOATS);
+            act.skips[1] = 1;
+            run_all(&act);
+            is_named = (rig_failed_rank(rig.group[0]) == 1 && rig_failed_rank(rig.group[2]) == 1) ||
+                       limit > SUITE_LONGEST_LIMIT_MS;
+            if (is_named) {
+                has_failed(&act, 0, DW_ERR_TIMEOUT, 1, 1);
+                has_failed(&act, 2, DW_ERR_TIMEOUT, 1, 1);
+                /* The late rank learns it at its next call. */
+                act.status[1] = dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS);
+                has_failed(&act, 1, DW_ERR_TIMEOUT, 1, 1);
+            }
+            rig_close(&rig);
+        }
+    }
+}
+
 /* Half of all messages are lost, also those with the error of the group. So the error is sent again
  * to a rank that has not answered. */
 static void group_error_is_repeated_over_a_lossy_link(void **state)
@@ -311,6 +344,7 @@ int main(void)
         cmocka_unit_test(slot_in_use_is_refused),
         cmocka_unit_test(bad_jobs_are_refused),
         cmocka_unit_test(a_rank_may_leave_when_it_has_finished),
+        cmocka_unit_test(late_rank_is_named_at_all_ranks),
         cmocka_unit_test(group_error_is_repeated_over_a_lossy_link),
         cmocka_unit_test(damaged_frame_on_a_reliable_link_fails_the_group),
         cmocka_unit_test(nan_poisons_only_its_group_of_channels),

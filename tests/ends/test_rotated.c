@@ -37,6 +37,7 @@ static void nan_stays_in_its_blocks(void **state)
                  {"delta:form=mx,transform=hadamard,rotate=256", 256},
                  {"delta:form=step,group=16,transform=hadamard", 64},
                  {"direct:bits=2,group=32,transform=hadamard,rotate=16", 32},
+                 {"direct:bits=4,group=row,transform=hadamard,rotate=16", 512},
                  {"mx:transform=hadamard,rotate=16", 32}};
     enum { T = 3, C = 512, SIZE = T * C, AT = 700 };
     static float x[SIZE], y[SIZE], before[SIZE];

@@ -240,6 +240,34 @@ static void open_with_state(test_channels *channels)
     for (int i = 0; i < TENSORS; i++) channels_pass(channels, i);
 }
 
+static void forged_messages_change_nothing(void **state)
+{
+    const unsigned char root[16] = {[0] = KEYS, [8] = 7}, large[16] = {[7] = 255, [8] = 7};
+    /* The direction: the connector or the listener sends. */
+    for (int i = 0; i < 8; i++) {
+        test_channels channels;
+        open_with_state(&channels);
+        uint64_t ours = !channels.links.link[0]->settings.listens;
+        dw_status status = DW_ERR_PROTOCOL;
+        if (i == 0) say(&channels, DW_ENVELOPE_COMPARE, ours, root, 15, false); /* cut */
+        if (i == 1) say(&channels, DW_ENVELOPE_COMPARE, ours, root, 16, true);
+        if (i == 1) status = DW_ERR_CORRUPT;
+        if (i == 2) say(&channels, DW_ENVELOPE_COMPARE, !ours, root, 16, false);
+        if (i == 3)
+            say(&channels, DW_ENVELOPE_COMPARE, 2 + ours, root, 16, false); /* out of turn */
+        if (i == 4) say(&channels, DW_ENVELOPE_FRAME, ours, root, 16, false);
+        for (int k = 0; i == 5 && k < 2; k++) /* twice */
+            say(&channels, DW_ENVELOPE_COMPARE, ours, root, 16, false);
+        if (i == 6) say(&channels, DW_ENVELOPE_COMPARE, ours, large, 16, false);
+        if (i == 6) say(&channels, DW_ENVELOPE_COMPARE, 4 + ours, large, 3, false); /* too long */
+        if (i == 7) say(&channels, DW_ENVELOPE_COMPARE, UINT64_MAX - 1 + ours, NULL, 0, false);
+        assert_refused(&channels, PATIENCE_MS, status);
+        channels_pass(&channels, TENSORS); /* it works on */
+        assert_int_equal(channels_sent(channels.end[0]).delta_entries, N);
+        channels_close(&channels);
+    }
+}
+
 static void a_silent_peer_ends_it_in_time(void **state)
 {
     const unsigned char root[16] = {[0] = KEYS, [8] = 7};
@@ -322,6 +350,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_that_differ_are_sent_in_full_once),
         cmocka_unit_test(ends_in_step_drop_nothing),
         cmocka_unit_test(many_keys_are_compared),
+        cmocka_unit_test(forged_messages_change_nothing),
         cmocka_unit_test(a_silent_peer_ends_it_in_time),
         cmocka_unit_test(a_failed_comparison_is_the_last),
         cmocka_unit_test(a_wait_is_ended_by_who_looks),
