@@ -175,7 +175,6 @@ atomic_long rig_calls, rig_refused_call = -1, rig_live_bytes, rig_wrong_sizes;
 
 static void *take(void *context, size_t bytes, size_t alignment)
 {
-    (void)context;
     if (atomic_fetch_add(&rig_calls, 1) == atomic_load(&rig_refused_call)) return NULL;
     unsigned char *memory = aligned_alloc(64, (bytes + 64 + alignment - 1) / 64 * 64 + 64);
     memcpy(memory, &bytes, sizeof bytes);
@@ -186,7 +185,6 @@ static void *take(void *context, size_t bytes, size_t alignment)
 
 static void give(void *context, void *memory, size_t bytes)
 {
-    (void)context;
     size_t had;
     memcpy(&had, (unsigned char *)memory - 64, sizeof had);
     if (had != bytes) atomic_fetch_add(&rig_wrong_sizes, 1);

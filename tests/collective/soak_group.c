@@ -57,13 +57,6 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     return (z ^ (z >> 31)) % below;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* ---- What a rank does ------------------------------------------------------------------------ */
 
 /* The values that an output has before the operation. */
@@ -86,8 +79,8 @@ static dw_group_job job_of(const world *w, uint32_t round, uint32_t rank, uint32
 /* Does not come before the others have given this rank up. */
 static void come_late(world *w, uint32_t rank)
 {
-    int64_t end_ns = now_ns() + (int64_t)w->limit_ms * (LATE + 1) * 1000000;
-    while (rig_failed_rank(w->rig.group[rank]) < 0 && now_ns() < end_ns) suite_sleep_ms(2);
+    int64_t end_ns = suite_now_ns() + (int64_t)w->limit_ms * (LATE + 1) * 1000000;
+    while (rig_failed_rank(w->rig.group[rank]) < 0 && suite_now_ns() < end_ns) suite_sleep_ms(2);
     w->is_unnoticed = rig_failed_rank(w->rig.group[rank]) < 0;
 }
 
@@ -96,7 +89,7 @@ static void come_late(world *w, uint32_t rank)
 static int meets_fate(world *w, uint32_t rank, dw_group_job *job)
 {
     dw_group *group = w->rig.group[rank];
-    w->met_ns = now_ns();
+    w->met_ns = suite_now_ns();
     switch (w->fate) {
     case FATE_DIES:
         for (uint32_t r = 0; r < w->rig.ranks; r++)
@@ -119,7 +112,7 @@ static void note_error(world *w, uint32_t rank, dw_status status, int64_t start_
     if (status >= 0 || w->error[rank] != DW_OK) return;
     int64_t met_ns = w->met_ns;
     w->error[rank] = status;
-    w->error_ns[rank] = now_ns() - (met_ns > start_ns ? met_ns : start_ns);
+    w->error_ns[rank] = suite_now_ns() - (met_ns > start_ns ? met_ns : start_ns);
 }
 
 static void live(void *context, uint32_t rank)
@@ -128,7 +121,7 @@ static void live(void *context, uint32_t rank)
     uint64_t state = w->seed * 31 + rank;
     for (uint32_t k = 0; k < w->rounds; k++) {
         round_of_sums *round = &w->round[k];
-        int64_t start_ns = now_ns();
+        int64_t start_ns = suite_now_ns();
         uint32_t first = (uint32_t)draw(&state, round->n);
         for (uint32_t i = 0; i < round->n; i++) {
             uint32_t slot = (first + i) % round->n;

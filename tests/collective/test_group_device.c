@@ -28,7 +28,6 @@ static void compare(group_rig *rigs, dw_group_job job, uint64_t seed, dw_cuda *c
 
 static void buffers_on_a_device_give_the_same_bits(void **state)
 {
-    (void)state;
     static const char *const codecs[] = {"raw:f32", "delta:bits=4", "direct:bits=2,feedback=ef"};
     static const uint64_t lengths[] = {0, 1, 2049, LONG};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
@@ -58,7 +57,6 @@ static void buffers_on_a_device_give_the_same_bits(void **state)
 
 static void one_rank_copies_on_the_device(void **state)
 {
-    (void)state;
     static group_rig rig;
     dw_cuda *cuda = device_open();
     rig_start(&rig, loop, 1, "direct:bits=2");
@@ -135,7 +133,6 @@ static void follow(dw_cuda *cuda, void *stream)
 
 static void operations_wait_for_earlier_work_on_their_stream(void **state)
 {
-    (void)state;
     dw_cuda *cuda = device_open();
     void *stream;
     follow(cuda, NULL);
@@ -148,7 +145,6 @@ static void operations_wait_for_earlier_work_on_their_stream(void **state)
 /* A rank that reads nothing waits, too: earlier work may still read what is in y. */
 static void a_rank_that_only_receives_waits_for_its_stream(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act;
     fake_cuda *fake = fake_cuda_get();
@@ -172,7 +168,6 @@ static void a_rank_that_only_receives_waits_for_its_stream(void **state)
 
 static void bad_jobs_are_refused(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act;
     fake_cuda *fake = fake_cuda_get();
@@ -214,7 +209,6 @@ static void bad_jobs_are_refused(void **state)
  * copied, the group fails on all ranks; a rank that has the result keeps it. */
 static void a_failing_driver_is_reported(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act, plain;
     fake_cuda *fake = fake_cuda_get();
@@ -272,7 +266,6 @@ static void a_failing_driver_is_reported(void **state)
 /* An operation that ends with an error of another rank writes nothing to the device. */
 static void device_output_is_unchanged_after_an_error(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act;
     dw_cuda *cuda = device_open();

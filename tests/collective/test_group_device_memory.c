@@ -10,7 +10,6 @@ static const char loop[] = "loop://device-memory-%d";
  * buffers of both kinds allocates nothing either. */
 static void forgotten_slot_frees_its_pinned_memory(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act;
     fake_cuda *fake = fake_cuda_get();
@@ -54,7 +53,6 @@ static uint64_t state_bytes(const group_rig *rig, uint32_t rank)
  * allocation. */
 static void slot_memory_is_as_large_as_its_input(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act;
     fake_cuda *fake = fake_cuda_get();
@@ -101,7 +99,6 @@ static void slot_memory_is_as_large_as_its_input(void **state)
  * again. */
 static void any_allocation_may_fail(void **state)
 {
-    (void)state;
     static group_rig rig;
     static rig_operation act;
     int refused = 0;

@@ -176,7 +176,6 @@ static void waits_no_longer_for(const char *uri, int wrong)
 
 static void what_is_not_owed_buys_no_time(void **state)
 {
-    (void)state;
     for (int wrong = 0; wrong < DUPLICATES; wrong++)
         waits_no_longer_for("loop://hostile-%d", wrong);
     for (int wrong = 0; wrong < WRONGS; wrong++)
@@ -217,7 +216,6 @@ static void *send_all_and_take_nothing(void *context)
 
 static void a_rank_that_takes_nothing_is_late(void **state)
 {
-    (void)state;
     static const dw_operation operations[] = {DW_REDUCE_SCATTER, DW_ALL_GATHER, DW_BROADCAST};
     static float x[LONG], y[LONG];
     for (int i = 0; i < 3; i++) {
@@ -271,7 +269,6 @@ static void *come_late(void *context)
 /* Links and greetings share one limit. */
 static void a_late_link_leaves_less_time_for_the_greeting(void **state)
 {
-    (void)state;
     static int number;
     bool is_in_time = false;
     for (int64_t limit_ms = LIMIT_MS / 2; !is_in_time; limit_ms *= 4) {
@@ -298,7 +295,6 @@ static void a_late_link_leaves_less_time_for_the_greeting(void **state)
  * does so as fast as a slow network can; what it buys in all has an end. */
 static void early_frames_buy_time_by_their_bytes(void **state)
 {
-    (void)state;
     dw_group group;
     dw_peer peer;
     const int64_t second = 1000 * (int64_t)DW_NS_PER_MS;
@@ -326,7 +322,6 @@ static void early_frames_buy_time_by_their_bytes(void **state)
 
 static void chosen_slot_numbers_make_no_long_lists(void **state)
 {
-    (void)state;
     enum { SLOTS = 20000 };
     dw_group group;
     dw_peer peer;
@@ -369,7 +364,6 @@ static dw_received *result_of(dw_group *group, uint64_t slot)
 /* The bytes of rank 2 are no more than its share, so rank 1 is the one to blame. */
 static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
 {
-    (void)state;
     enum { MOST = 1 << 20, EACH = DW_RECEIVED_HEAD + 512 + DW_SLOT_BYTES };
     static float y[100];
     dw_group group;
@@ -406,7 +400,6 @@ static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
 /* So many messages have arrived that to sort them takes longer than timeout_ms. */
 static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
 {
-    (void)state;
     enum { MESSAGES = 50000 };
     group_rig rig;
     dw_group group;
@@ -557,7 +550,6 @@ static void tell_lies(lied_to *act, int lie)
 
 static void verified_ranks_never_have_different_results(void **state)
 {
-    (void)state;
     static lied_to act;
     for (int lie = 0; lie < LIES; lie++) tell_lies(&act, lie);
     dw_group_thresholds usual = dw_group_all_thresholds;

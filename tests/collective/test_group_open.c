@@ -8,7 +8,6 @@ static const char *const loop = "loop://opening-%d";
 
 static void ranks_with_different_configs_open_no_group(void **state)
 {
-    (void)state;
     for (int what = 0; what < 8; what++) {
         group_rig rig;
         const char *words = NULL;
@@ -62,7 +61,6 @@ static void ranks_with_different_configs_open_no_group(void **state)
 
 static void bad_group_configs_are_refused(void **state)
 {
-    (void)state;
     group_rig rig;
     dw_group *group;
     dw_why why;
@@ -117,7 +115,6 @@ static suite_verdict record(void *context, unsigned char *bytes, size_t *len, ui
 {
     recorder *r = context;
     size_t found = *len;
-    (void)n;
     const unsigned char *message = find_message(bytes, &found, DW_MESSAGE_DATA);
     if (r->len > 0 || !message || found > sizeof r->message) return SUITE_PASS;
     memcpy(r->message, message, found);
@@ -145,7 +142,6 @@ static void spoil_link(group_rig *rig, suite_pair *pair, const char *uri, suite_
  * apart. */
 static void messages_of_an_earlier_group_are_ignored(void **state)
 {
-    (void)state;
     static recorder kept;
     group_rig rig;
     float x[2][FLOATS], y[2][FLOATS];
@@ -175,45 +171,12 @@ static void messages_of_an_earlier_group_are_ignored(void **state)
     rig_close(&rig);
 }
 
-/* ---- Text of a peer -------------------------------------------------------------------------- */
-
-/* Writes what a terminal would take for a command into the config of a greeting. */
-static suite_verdict forge(void *context, unsigned char *bytes, size_t *len, uint64_t n)
-{
-    enum { CONFIG_AT = DW_MESSAGE_BYTES + 32 };
-    size_t found = *len;
-    dw_message head;
-    (void)context, (void)n;
-    unsigned char *message = find_message(bytes, &found, DW_MESSAGE_HELLO);
-    if (!message || !dw_message_read(message, found, 0, true, &head)) return SUITE_PASS;
-    memcpy(message + CONFIG_AT, "raw\033[2J\n", 9);
-    dw_message_finalize(message, &head, 0, true);
-    return SUITE_PASS;
-}
-
-static void text_of_a_peer_is_printed_without_control_characters(void **state)
-{
-    (void)state;
-    group_rig rig;
-    suite_pair pair;
-    rig_link(&rig, loop, 2, "raw:f32", NULL);
-    spoil_link(&rig, &pair, "loop://forged-%d", (suite_spoiler){forge, NULL});
-    rig_try_open(&rig);
-    for (int r = 0; r < 2; r++) {
-        assert_int_equal(rig.status[r], DW_ERR_MISMATCH);
-        assert_non_null(strstr(rig.why[r].text, "'raw?[2J?'"));
-    }
-    suite_close(&pair);
-    rig_close(&rig);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_with_different_configs_open_no_group),
         cmocka_unit_test(bad_group_configs_are_refused),
         cmocka_unit_test(messages_of_an_earlier_group_are_ignored),
-        cmocka_unit_test(text_of_a_peer_is_printed_without_control_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

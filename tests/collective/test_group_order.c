@@ -78,7 +78,6 @@ static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uin
 
 static void received_contributions_wait_for_own_contributions(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b, 2);
     assert_int_equal(b.slot.reduce.left_to_contribute, (RANKS - 1) * OWN_PIECES);
@@ -107,7 +106,6 @@ static void received_contributions_wait_for_own_contributions(void **state)
 
 static void rank_0_adds_its_own_contribution_first(void **state)
 {
-    (void)state;
     bench b;
     set_up(&b, 0);
     dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 0, 1));
@@ -123,7 +121,6 @@ static void rank_0_adds_its_own_contribution_first(void **state)
 /* Long frames are added at once. */
 static void long_contributions_do_not_wait(void **state)
 {
-    (void)state;
     for (uint32_t rank = 0; rank < RANKS; rank += 2) {
         bench b;
         set_up(&b, rank);
@@ -149,7 +146,6 @@ static void long_contributions_do_not_wait(void **state)
  * contributions and results are f32 here; results are also where the buffers are halves. */
 static void message_longer_than_any_frame_is_refused(void **state)
 {
-    (void)state;
     for (int i = 0; i < 8; i++) {
         bool is_result = i & 1, is_too_long = i & 2;
         dw_dtype dtype = i & 4 ? DW_BF16 : DW_F32;
@@ -217,7 +213,6 @@ static void lose_a_rank(bench *b)
 
 static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state)
 {
-    (void)state;
     for (int accepted = 1; accepted < PIECES; accepted++) {
         bench b;
         set_up(&b, 2);
@@ -236,7 +231,6 @@ static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state
 
 static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
 {
-    (void)state;
     for (uint32_t missing = 0; missing < PIECES; missing++) {
         bench b;
         set_up(&b, 2);
@@ -254,7 +248,6 @@ static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
 /* The results of a rank that has still something to send may not be the last ones that fail. */
 static void operation_with_unsent_data_leaves_output_unchanged(void **state)
 {
-    (void)state;
     for (int left = 0; left < 3; left++) {
         bench b;
         set_up(&b, 2);
@@ -275,7 +268,6 @@ static void operation_with_unsent_data_leaves_output_unchanged(void **state)
 /* All results are checked before the first one overwrites y. */
 static void damaged_result_leaves_output_unchanged(void **state)
 {
-    (void)state;
     for (uint32_t damaged = 0; damaged < PIECES; damaged++) {
         bench b;
         set_up(&b, 2);

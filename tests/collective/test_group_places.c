@@ -84,7 +84,6 @@ static void check_sums(uint32_t hops)
 
 static void all_ranks_draw_the_same_places_in_one_hop_and_in_two(void **state)
 {
-    (void)state;
     check_sums(1);
     check_sums(2);
 }
@@ -93,7 +92,6 @@ static void all_ranks_draw_the_same_places_in_one_hop_and_in_two(void **state)
 static void cocktail_masks_are_equal_on_all_ranks(void **state)
 {
     static float sums[N], y[N], of_randk[N];
-    (void)state;
     group_rig rig;
     rig_start(&rig, "loop://places-%d", RANKS, "cocktail:mask=0.25,keep=1,bits=8,incarnation=9");
     add_up(&rig, sums, y);
@@ -113,7 +111,6 @@ static void cocktail_masks_are_equal_on_all_ranks(void **state)
 static void unbiased_hops_draw_different_places(void **state)
 {
     static float sums[N], y[N];
-    (void)state;
     group_rig rig;
     rig_start(&rig, "loop://places-%d", RANKS, "randk:keep=0.25,scaling=unbiased");
     add_up(&rig, sums, y);

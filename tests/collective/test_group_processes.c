@@ -66,7 +66,6 @@ static void find_ports(char uris[CHILDREN * CHILDREN][64])
 
 static void a_process_that_dies_is_named(void **state)
 {
-    (void)state;
     for (uint32_t victim = 0; victim < CHILDREN; victim++) {
         char uris[CHILDREN * CHILDREN][64];
         pid_t children[CHILDREN];
@@ -86,7 +85,6 @@ static void a_process_that_dies_is_named(void **state)
 
 static void a_forked_child_must_not_use_a_group(void **state)
 {
-    (void)state;
     static float x[2][FLOATS], y[2][FLOATS];
     group_rig rig;
     rig_deed all = {.rig = &rig};

@@ -3,7 +3,6 @@
  * forgotten, and memory, of which any part may be refused. */
 #include <stdatomic.h>
 
-#include "group_model.h"
 #include "group_rig.h"
 
 enum { PATIENCE_MS = 60000, FLOATS = 9000 };
@@ -73,7 +72,6 @@ static dw_status keep(void *context, uint64_t slot, const void *saved, size_t le
 
 static dw_status stop(void *context, uint64_t slot, const void *saved, size_t len)
 {
-    (void)slot, (void)saved, (void)len;
     return --*(int *)context == 0 ? DW_ERR_IO : DW_OK;
 }
 
@@ -138,7 +136,6 @@ static void continues_bit_for_bit(const char *codec, uint32_t hops)
 
 static void saved_state_continues_bit_for_bit(void **state)
 {
-    (void)state;
     for (uint32_t hops = 1; hops <= 2; hops++) {
         continues_bit_for_bit("delta:bits=3", hops);
         continues_bit_for_bit("delta:bits=3,prev=8", hops);
@@ -209,7 +206,6 @@ static void forget_slot_1(uint32_t hops)
 
 static void a_forgotten_slot_begins_anew(void **state)
 {
-    (void)state;
     forget_slot_1(1);
     forget_slot_1(2);
 }
@@ -217,7 +213,6 @@ static void a_forgotten_slot_begins_anew(void **state)
 /* A rank may forget a slot and use it again before another rank has forgotten it. */
 static void ranks_may_forget_a_slot_at_different_times(void **state)
 {
-    (void)state;
     static deed act;
     group_rig rig;
     rig_start(&rig, "loop://state-%d", 2, "delta:bits=3");
@@ -244,7 +239,6 @@ static void ranks_may_forget_a_slot_at_different_times(void **state)
  * numbers from before again: errors would add up. */
 static void a_forgotten_slot_draws_other_random_numbers(void **state)
 {
-    (void)state;
     enum { N = 2000 }; /* one piece, so frames have the same numbers in every run */
     static deed act;
     static float first[N];
@@ -269,28 +263,8 @@ static void a_forgotten_slot_draws_other_random_numbers(void **state)
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-static void early_messages_are_limited(void **state)
-{
-    (void)state;
-    static deed act;
-    group_rig rig;
-    rig_link(&rig, "loop://state-%d", 2, "raw:f32", NULL);
-    rig.config[1].max_early_bytes = 20000;
-    rig_open(&rig);
-    dw_group_job job = {.struct_size = sizeof job,
-                        .operation = DW_ALL_REDUCE,
-                        .n = FLOATS,
-                        .x = act.x[0],
-                        .y = act.y[0]};
-    assert_int_equal(dw_group_run(rig.group[0], &job, PATIENCE_MS), DW_ERR_LIMIT);
-    assert_int_equal(rig_failed_rank(rig.group[0]), 0);
-    assert_non_null(strstr(dw_group_why(rig.group[0], NULL), "max_early_bytes"));
-    rig_close(&rig);
-}
-
 static void group_counters_count(void **state)
 {
-    (void)state;
     static deed act;
     group_rig rig;
     rig_start(&rig, "loop://state-%d", 2, "direct:bits=4");
@@ -318,7 +292,6 @@ static void group_counters_count(void **state)
 
 static void parts_of_ranks_begin_at_multiples_of_2048(void **state)
 {
-    (void)state;
     static const uint64_t lengths[] = {0, 1, 2048, 2049, 100000, UINT64_C(1) << 40};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         for (uint32_t ranks = 1; ranks < 9; ranks++) {
@@ -371,7 +344,6 @@ static void run_or_leave(void *context, uint32_t rank)
  * that are kept. */
 static void any_allocation_may_fail(void **state)
 {
-    (void)state;
     static deed act;
     static const char *const uris[] = {"loop://state-%d", "shaped:duplicate=1%/loop://state-%d"};
     static const char *const codecs[] = {"delta:bits=4", "direct:bits=4,feedback=ef"};
@@ -426,7 +398,6 @@ static void little_is_allocated(uint32_t hops)
 
 static void nothing_is_allocated_in_steady_state(void **state)
 {
-    (void)state;
     little_is_allocated(1);
     little_is_allocated(2);
 }
@@ -439,7 +410,6 @@ int main(void)
         cmocka_unit_test(a_forgotten_slot_begins_anew),
         cmocka_unit_test(ranks_may_forget_a_slot_at_different_times),
         cmocka_unit_test(a_forgotten_slot_draws_other_random_numbers),
-        cmocka_unit_test(early_messages_are_limited),
         cmocka_unit_test(group_counters_count),
         cmocka_unit_test(parts_of_ranks_begin_at_multiples_of_2048),
         cmocka_unit_test(any_allocation_may_fail),

@@ -73,7 +73,6 @@ static void wait_for_one(void *context, uint32_t rank)
 
 static void group_thread_continues_when_callers_stop_waiting(void **state)
 {
-    (void)state;
     static deed act;
     each(&act, 3, "raw:f32", wait_for_one);
 }
@@ -98,7 +97,6 @@ static void wait_or_forget(void *context, uint32_t rank)
 
 static void forget_returns_while_another_thread_waits(void **state)
 {
-    (void)state;
     static deed act;
     each(&act, 2, "delta:bits=4", wait_or_forget);
     assert_memory_equal(act.y[0][0], act.y[0][1], SHORT * sizeof(float));
@@ -118,7 +116,6 @@ static void run_with_rounding(void *context, uint32_t rank)
 
 static void sums_do_not_depend_on_the_rounding_mode_of_callers(void **state)
 {
-    (void)state;
     static deed act;
     static float expected[SHORT];
     const int modes[] = {FE_TONEAREST, FE_UPWARD, FE_TOWARDZERO};
@@ -140,7 +137,6 @@ enum { LONG = 1 << 20, PIECE_BYTES = 131072 };
  * machine that has other work. */
 static void encoding_waits_for_a_slow_link(void **state)
 {
-    (void)state;
     static float x[2][LONG], y[2][LONG];
     group_rig rig;
     rig_link(&rig, "shaped:rate=10mbit/loop://waiting-%d", 2, "raw:f32", NULL);

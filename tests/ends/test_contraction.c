@@ -12,13 +12,6 @@ static double largest(const float *values, size_t n)
     return most;
 }
 
-static double norm(const float *values, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)values[i] * values[i];
-    return sqrt(sum);
-}
-
 /* The error is at most the part of what is coded that the form states: of its largest value or, for
  * a bound that holds on average, of its norm. With the largest part c that was measured, the
  * residual is at most c / (1 - c) times the largest gradient. */
@@ -36,7 +29,7 @@ static void check_bound(size_t codec, int kind)
     dw_contraction contraction = dw_contraction_of(&pair.config);
     bool always = contraction.kind == DW_CONTRACTS_ALWAYS;
     assert_int_not_equal(contraction.kind, DW_CONTRACTS_NOT);
-    double (*size)(const float *, size_t) = always ? largest : norm;
+    double (*size)(const float *, size_t) = always ? largest : test_norm;
     for (int visit = 0; visit < 20; visit++) {
         fill_kind(&random, x, kind, visit);
         add_residual(&r, &view);

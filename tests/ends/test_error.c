@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_error.c - tests the option error: with error=0.1 the encoder chooses steps with which the
- * error of a sample is 0.1 of its norm; with error=abs:0.1 no value is off by more than 0.1. */
+ * error of a sample is 0.1 of its test_norm; with error=abs:0.1 no value is off by more than 0.1.
+ */
 #include <math.h>
 
 #include "support/tool.h"
 
 enum { N = 2, T = 40, C = 800, SIZE = T * C };
 static const dw_key keys[N] = {{7, 0}, {9, 1}};
-
-/* Returns the Euclidean norm of n values. */
-static double norm(const float *values, size_t n)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += (double)values[i] * values[i];
-    return sqrt(sum);
-}
 
 /* Returns the Euclidean norm of a - b. */
 static double distance(const float *a, const float *b, size_t n)
@@ -48,7 +41,7 @@ static void check_pieces(const char *config, const float *x, const float *y, siz
                          double error, double least)
 {
     for (size_t at = 0; at < N * SIZE; at += piece) {
-        double part = distance(x + at, y + at, piece) / norm(x + at, piece);
+        double part = distance(x + at, y + at, piece) / test_norm(x + at, piece);
         if (part > error || part < least * error)
             fail_msg("%s: the error of the piece at element %zu is %g of its norm, not %g", config,
                      at, part, error);
@@ -97,8 +90,7 @@ static void the_error_is_the_one_asked_for(void **state)
             bool coarse =
                 cases[k / 4].error > 0.5 || (is_delta && visit && cases[k / 4].error > 0.2);
             visit_next(x, &random, laplace, visit == 0);
-            test_pair_encode(&pair, keys, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_pass(&pair, keys, &tx, &ty);
             bool dithers = strstr(config, "dither") != NULL;
             check_pieces(config, x, y, cases[k / 4].piece, cases[k / 4].error,
                          coarse && !dithers ? 0.4 : cases[k / 4].least);
@@ -125,8 +117,7 @@ static void first_visits_keep_to_key_error(void **state)
         test_pair_open(&pair, cases[k].config, N, T, C, DW_F32);
         for (int visit = 0; visit < 2; visit++) {
             visit_next(x, &random, false, visit == 0);
-            test_pair_encode(&pair, keys, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_pass(&pair, keys, &tx, &ty);
             check_pieces(cases[k].config, x, y, C, visit ? cases[k].error : cases[k].key_error,
                          visit && cases[k].error == 1 ? 0.05 : 0.8);
         }
@@ -150,11 +141,10 @@ static void an_error_limit_holds_for_the_values_beside_outliers(void **state)
         for (float most = 100.0f; most < 1e30f; most *= 37.0f) {
             test_pair pair;
             for (int i = 0; i < N * SIZE; i++) x[i] = (float)(test_uniform(&random) - 0.5);
-            double of_others = norm(x, SIZE);
+            double of_others = test_norm(x, SIZE);
             x[33] = most, x[SIZE + 1] = -most;
             test_pair_open(&pair, configs[k], N, T, C, DW_F32);
-            test_pair_encode(&pair, keys, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_pass(&pair, keys, &tx, &ty);
             assert_int_equal(test_encoder_counters(pair.encoder).escaped_values, 2);
             assert_true(y[33] == most && y[SIZE + 1] == -most);
             assert_true(distance(x, y, SIZE) <= 0.0501 * of_others);
@@ -176,8 +166,7 @@ static void tensors_of_zeros_keep_an_error_limit(void **state)
         test_fill(&random, x, DW_F32, N * SIZE, visit ? 0 : 1);
         for (int i = 0; i < N * SIZE; i++)
             if (fabs((double)y[i]) > most) most = fabs((double)y[i]);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         for (int i = 0; i < N * SIZE && visit; i++)
             assert_true(fabs((double)y[i]) <= most / 242 * 1.0001);
         most = 0;
@@ -195,8 +184,7 @@ static void rows_beside_a_nan_arrive_whatever_the_bound(void **state)
     for (int i = 0; i < N * SIZE; i++) x[i] = (float)(20 * test_uniform(&random) - 10);
     x[5] = x[SIZE + 5] = NAN;
     test_pair_open(&pair, "direct:form=step,error=abs:0.001,group=row", N, T, C, DW_F32);
-    test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_pass(&pair, keys, &tx, &ty);
     for (int i = 0; i < N * SIZE; i++)
         if (i % SIZE >= C) assert_true(fabs((double)y[i] - x[i]) < 0.05);
     test_pair_close(&pair);
@@ -349,8 +337,7 @@ static void an_absolute_bound_is_nearly_reached(void **state)
             double most = 0;
             for (int i = 0; i < N * SIZE; i++)
                 x[i] = (visit && k < 2 ? x[i] : 0) + 3 * (float)(2 * test_uniform(&random) - 1);
-            test_pair_encode(&pair, keys, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_pass(&pair, keys, &tx, &ty);
             for (int i = 0; i < N * SIZE; i++)
                 if (fabs((double)x[i] - y[i]) > most) most = fabs((double)x[i] - y[i]);
             assert_true(most <= 0.03 && most > 0.97 * 0.03);
@@ -403,8 +390,7 @@ static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
     dw_encode_options options = {.struct_size = sizeof options};
     test_pair_open(&pair, "delta:form=step,group=sample,key=f32,prev=bf16,error=abs:0.5", 1, 1, 64,
                    DW_F32);
-    test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_pass(&pair, keys, &tx, &ty);
     assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &expected), DW_OK);
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
     options.limit = expected;

@@ -14,8 +14,7 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 3, 1, 64), ty = dw_tensor_3d(y, DW_F32, 3, 1, 64);
     for (int epoch = 0; epoch < 3; epoch++) {
         test_fill(&random, x, DW_F32, 192, 1.0f);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         test_pair_take_reply(&pair);
         for (int i = 0; i < 3; i++) test_pair_in_step(&pair, keys[i]);
     }
@@ -23,8 +22,8 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
     assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 4);
     assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
-    test_pair_encode(&pair, keys + 1, &(dw_tensor){x, DW_F32, 1, 1, 64, 64, 64});
-    assert_int_equal(test_pair_decode(&pair, &(dw_tensor){y, DW_F32, 1, 1, 64, 64, 64}), DW_OK);
+    test_pair_pass(&pair, keys + 1, &(dw_tensor){x, DW_F32, 1, 1, 64, 64, 64},
+                   &(dw_tensor){y, DW_F32, 1, 1, 64, 64, 64});
     assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 1);
     test_pair_in_step(&pair, keys[0]);
     test_pair_close(&pair);
@@ -56,8 +55,7 @@ static void samples_that_come_no_more_give_way(void **state)
         for (uint64_t i = 0; i < SAMPLES; i++) {
             dw_key key = {begin + (i * step + epoch) % SAMPLES, 0};
             test_fill(&random, x, DW_F32, 64, 1.0f);
-            test_pair_encode(&pair, &key, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_pass(&pair, &key, &tx, &ty);
             if (pair.reply_len) test_pair_take_reply(&pair);
             test_pair_in_step(&pair, key);
             assert_true(test_decoder_counters(pair.decoder).keys_held <= HELD);
@@ -139,8 +137,7 @@ static void a_copy_of_another_encoder_hides_no_drop_number(void **state)
     test_pair_open(&first, "delta:bits=4,incarnation=5", 1, 1, 64, DW_F32);
     test_pair_open(&second, "delta:bits=4,incarnation=6", 1, 1, 64, DW_F32);
     test_pair_open(&restored, "delta:bits=4,incarnation=6", 1, 1, 64, DW_F32);
-    test_pair_encode(&first, &key, &tx);
-    assert_int_equal(test_pair_decode(&first, &ty), DW_OK);
+    test_pair_pass(&first, &key, &tx, &ty);
     for (int i = 0; i < 20; i++) test_pair_encode(&second, &gone, &tx); /* they are lost */
     dw_encoder_forget(second.encoder, gone);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
@@ -223,8 +220,7 @@ static void a_key_whose_shape_changes_starts_anew(void **state)
     test_fill(&random, x, DW_F32, 512, 1.0f);
     for (uint32_t t = 4; t >= 1; t--) {
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, 128), ty = dw_tensor_3d(y, DW_F32, 1, t, 128);
-        test_pair_encode(&pair, &key, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, &key, &tx, &ty);
         test_pair_in_step(&pair, key);
     }
     assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 4);

@@ -3,7 +3,6 @@
  * matrix that it keeps of each key; and restarts. */
 #include <math.h>
 
-#include "arithmetic/half.h"
 #include "base/bytes.h"
 #include "support/tool.h"
 
@@ -62,21 +61,13 @@ static const float *held_by(const dw_encoder *encoder, dw_key of)
 /* Encodes and decodes x, and requires that the residual is what was not sent. */
 static void visit(fixture *f)
 {
-    test_pair_encode(&f->pair, &key, &f->tx);
-    assert_int_equal(test_pair_decode(&f->pair, &f->ty), DW_OK);
+    test_pair_pass(&f->pair, &key, &f->tx, &f->ty);
     for (int i = 0; i < SIZE; i++) {
         volatile float sum = f->held[i] + f->y[i];
         if (isfinite(f->y[i])) f->held[i] = sum - f->x[i];
     }
     if (memcmp(held_by(f->pair.encoder, key), f->held, sizeof f->held) != 0)
         fail_msg("the residual is not what was not sent");
-}
-
-static double norm(const float *values)
-{
-    double sum = 0;
-    for (int i = 0; i < SIZE; i++) sum += (double)values[i] * (double)values[i];
-    return sqrt(sum);
 }
 
 /* ---- Residuals ------------------------------------------------------------------------------- */
@@ -120,11 +111,12 @@ static void lowrank_residual_is_x_minus_decoded_y(void **state)
             if (i % 4 == 2) {
                 for (int at = 0; at < SIZE; at++) assert_true(isnan(f.y[at]));
                 assert_memory_equal(before, f.held, sizeof before);
-            } else if (norm(f.held) > sqrt(coded) * (1 + 1e-6)) {
-                fail_msg("%s: the error is %g of %g", configs[k], norm(f.held), sqrt(coded));
+            } else if (test_norm(f.held, SIZE) > sqrt(coded) * (1 + 1e-6)) {
+                fail_msg("%s: the error is %g of %g", configs[k], test_norm(f.held, SIZE),
+                         sqrt(coded));
             }
         }
-        assert_true(norm(f.held) > 0);
+        assert_true(test_norm(f.held, SIZE) > 0);
         end(&f);
     }
 }
@@ -322,7 +314,7 @@ static void a_kept_matrix_lowers_the_error(void **state)
             for (int i = 0; i < 30; i++) {
                 fill_other(&f, 0.3f, number);
                 visit(&f);
-                sums[k] += norm(f.held);
+                sums[k] += test_norm(f.held, SIZE);
             }
             end(&f);
         }
@@ -346,9 +338,9 @@ static double residual_of_blocks(const char *config, bool is_stuck, double *earl
             f.x[at] = is_set ? 1.0f : 0.0f;
         }
         visit(&f);
-        if (i == 100) *early = norm(f.held);
+        if (i == 100) *early = test_norm(f.held, SIZE);
     }
-    double late = norm(f.held);
+    double late = test_norm(f.held, SIZE);
     end(&f);
     return late;
 }

@@ -264,12 +264,6 @@ static void a_copy_that_cannot_be_read_is_sent_again(void **state)
     }
 }
 
-static dw_status import_one(void *context, dw_key key, const void *saved, size_t len)
-{
-    (void)key;
-    return dw_encoder_import(context, saved, len);
-}
-
 static void imported_copies_are_paged_out_too(void **state)
 {
     rig r;
@@ -279,7 +273,8 @@ static void imported_copies_are_paged_out_too(void **state)
         dw_tensor x = draw(&r, keys);
         test_pair_encode(&r.plain, keys, &x);
     }
-    assert_int_equal(dw_encoder_export(r.plain.encoder, NULL, import_one, r.paged.encoder), DW_OK);
+    assert_int_equal(dw_encoder_export(r.plain.encoder, NULL, test_import_encoder, r.paged.encoder),
+                     DW_OK);
     assert_int_equal(test_encoder_counters(r.paged.encoder).keys_held, KEYS);
     assert_int_equal(r.backing.n, KEYS - 1); /* there is room for none beside the last one */
     close_rig(&r);
@@ -293,13 +288,11 @@ static void a_lost_copy_is_not_brought_back_by_an_old_frame(void **state)
     dw_key keys[AT_ONCE], others[AT_ONCE] = {{1, 0}, {2, 0}, {3, 0}};
     open_rig(&r, "delta:bits=4,prev=f32", 0);
     dw_tensor x = draw(&r, keys), y = output(&r, 1);
-    test_pair_encode(&r.paged, keys, &x);
-    assert_int_equal(test_pair_decode(&r.paged, &y), DW_OK);
+    test_pair_pass(&r.paged, keys, &x, &y);
     size_t len = r.paged.len;
     uint8_t *first = malloc(len);
     memcpy(first, r.paged.frame, len);
-    test_pair_encode(&r.paged, others, &x);
-    assert_int_equal(test_pair_decode(&r.paged, &y), DW_OK);
+    test_pair_pass(&r.paged, others, &x, &y);
     r.backing.reads_fail = 1;
     for (int k = 0; k < AT_ONCE; k++)
         assert_int_equal(dw_decoder_peek(r.paged.decoder, keys[k], &prev), DW_ERR_ARGUMENT);

@@ -47,8 +47,7 @@ static double mean_of(test_pair *pair, float *x, test_random *random, source fro
     double sum = 0;
     for (int i = 0; i < frames; i++) {
         next_visit(x, random, from);
-        test_pair_encode(pair, keys, &tx);
-        assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+        test_pair_pass(pair, keys, &tx, &ty);
         sum += bits_of(pair);
     }
     return sum / frames;
@@ -138,8 +137,7 @@ static void a_rate_keeps_steps_within_limits(void **state)
         N, T, C, DW_F32);
     next_visit(x, &random, NORMAL);
     for (int visit = 0; visit < 30; visit++, off = 0) {
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         for (int i = 0; i < SIZE; i++) off += pow((double)x[i] - y[i], 2);
         if (visit == 0) first = off;
         /* The largest step is 3, so each visit multiplies the squared error by 3^2 / 12 = 0.75. */
@@ -269,12 +267,6 @@ static void an_encoder_with_saved_keys_begins_anew(void **state)
 }
 
 /* What an encoder keeps beside its keys goes on: its rate, and the numbers that it draws. */
-static dw_status import_one(void *context, dw_key key, const void *saved, size_t len)
-{
-    (void)key;
-    return dw_encoder_import(context, saved, len);
-}
-
 static void a_saved_encoder_goes_on_without_keys(void **state)
 {
     static const char *const configs[] = {
@@ -291,13 +283,15 @@ static void a_saved_encoder_goes_on_without_keys(void **state)
         test_pair one, other;
         test_pair_open(&one, configs[k], N, T, C, DW_F32);
         test_pair_open(&other, configs[k], N, T, C, DW_F32);
-        assert_int_equal(dw_encoder_export(one.encoder, NULL, import_one, other.encoder), DW_OK);
+        assert_int_equal(dw_encoder_export(one.encoder, NULL, test_import_encoder, other.encoder),
+                         DW_OK);
         for (uint32_t i = 0; i < 6; i++) {
             next_visit(x, &random, NORMAL);
             test_pair_encode(&one, keys, &tx);
             if (i == 2)
-                assert_int_equal(dw_encoder_export(one.encoder, NULL, import_one, other.encoder),
-                                 DW_OK);
+                assert_int_equal(
+                    dw_encoder_export(one.encoder, NULL, test_import_encoder, other.encoder),
+                    DW_OK);
             if (i < 3) continue;
             test_pair_encode(&other, keys, &tx);
             if (one.len != other.len || memcmp(one.frame, other.frame, one.len))

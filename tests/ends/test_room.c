@@ -85,9 +85,9 @@ static void walk(const char *config, uint64_t quota, uint32_t t, uint32_t c)
 
 static void the_quota_bounds_memory(void **state)
 {
-    walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 12, 512);    /* up to 480 KiB a copy */
-    walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 3, 128);     /* up to 30 KiB */
-    walk("delta:bits=4,quota_bytes=134217728", 128 * MIB, 64, 1024); /* up to 5 MiB */
+    walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 12, 512); /* up to 480 KiB a copy */
+    walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 3, 128);  /* up to 30 KiB */
+    walk("delta:bits=4,quota_bytes=67108864", 64 * MIB, 64, 512); /* up to 2.5 MiB */
 }
 
 /* With this many keys even the table of the keys is large. */

@@ -1,43 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_sparse.c - tests the codecs topk and randk: which values arrive, compared with a sort; and
- * configs. tests/fuzz compares what decoders make of payloads that break a rule with its model. */
+ * test_sparse.c - tests the codecs topk, chunk, cocktail and randk: which values arrive, compared
+ * with counting; and configs. tests/fuzz compares what decoders make of payloads that break a rule
+ * with its model. */
 #include <math.h>
 
 #include "arithmetic/half.h"
-#include "base/bytes.h"
-#include "common/tensor.h"
-#include "support/seal.h"
 #include "support/tool.h"
 
 static const dw_key key = {3, 1};
 
-static uint32_t magnitude(float value)
+/* ---- Values of largest magnitude, compared with counting ----------------------------------------
+ */
+
+static uint32_t part_of(uint32_t n, double part)
 {
-    return dw_bits_of(value) & 0x7fffffffu;
+    return (uint32_t)ceil(n * part - 1e-9);
 }
 
-/* ---- topk, compared with a sort -------------------------------------------------------------- */
-
-static const float *sorted; /* what place_order compares */
-
-static int place_order(const void *a, const void *b)
+/* Marks the k values of largest magnitude of n. NaN is larger than infinity. */
+static void mark_largest(const float *values, uint32_t n, uint32_t k, bool *marks)
 {
-    uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
-    uint32_t one = magnitude(sorted[i]), other = magnitude(sorted[k]);
-    if (one != other) return one > other ? -1 : 1;
-    return i < k ? -1 : 1;
-}
-
-/* Sets all but the k values of largest magnitude to 0. */
-static void keep_largest(float *values, uint32_t n, uint32_t k)
-{
-    uint32_t *places = malloc(n * sizeof *places);
-    assert_non_null(places);
-    for (uint32_t i = 0; i < n; i++) places[i] = i;
-    sorted = values;
-    qsort(places, n, sizeof *places, place_order);
-    for (uint32_t i = k; i < n; i++) values[places[i]] = 0;
-    free(places);
+    for (uint32_t i = 0; i < n; i++) marks[i] = false;
+    uint32_t low = 0, high = 0x80000000u, above = 0;
+    while (high - low > 1) { /* find the largest limit that at least k magnitudes reach */
+        uint32_t middle = low + (high - low) / 2, reach = 0;
+        for (uint32_t i = 0; i < n; i++) reach += (dw_bits_of(values[i]) & 0x7fffffffu) >= middle;
+        *(reach >= k ? &low : &high) = middle;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        above += marks[i] = (dw_bits_of(values[i]) & 0x7fffffffu) > low;
+    for (uint32_t i = 0; i < n && above < k; i++)
+        if ((dw_bits_of(values[i]) & 0x7fffffffu) == low) above += marks[i] = true;
 }
 
 /* The kinds of samples: normal values; a few different magnitudes, so that many are equal; all
@@ -82,12 +75,21 @@ static void fill(void *x, dw_dtype dtype, int kind, uint32_t t, uint32_t c, uint
                    true);
 }
 
-enum { GAP = 3, MOST = 70000 + 700 * GAP };
+enum { GAP = 3, MOST = 140000 };
+
+/* Opens a pair with these options besides, encodes x and decodes y; the pair stays open. */
+static void pass(test_pair *pair, const char *config, const dw_tensor *x, const dw_tensor *y)
+{
+    uint32_t t = x->t, c = x->c;
+    test_pair_open(pair, config, 1, t, c, x->dtype);
+    test_pair_pass(pair, &key, x, y);
+}
 
 static void check_largest(dw_dtype dtype, int kind, uint32_t t, uint32_t c, double keep)
 {
     static float x[MOST], y[MOST], expected[MOST];
-    uint32_t stride = c + (t > 1 ? GAP : 0), n = t * c, k = (uint32_t)ceil(n * keep - 1e-9);
+    static bool marks[MOST];
+    uint32_t stride = c + (t > 1 ? GAP : 0), n = t * c, k = part_of(n, keep);
     char text[80];
     test_pair pair;
     dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ty = dw_tensor_3d(y, dtype, 1, t, c);
@@ -97,11 +99,11 @@ static void check_largest(dw_dtype dtype, int kind, uint32_t t, uint32_t c, doub
     fill(x, dtype, kind, t, c, stride);
     for (uint32_t i = 0; i < n; i++)
         expected[i] = test_get(x, dtype, i / c * (size_t)stride + i % c);
-    keep_largest(expected, n, k);
+    mark_largest(expected, n, k, marks);
+    for (uint32_t i = 0; i < n; i++)
+        if (!marks[i]) expected[i] = 0;
     for (size_t i = 0; i < (size_t)t * stride; i++) test_set(y, dtype, i, 7);
-    test_pair_open(&pair, text, 1, t, c, dtype);
-    test_pair_encode(&pair, &key, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    pass(&pair, text, &tx, &ty);
     for (size_t i = 0; i < (size_t)t * stride; i++) {
         float value = test_get(y, dtype, i);
         size_t at = i / stride * c + i % stride;
@@ -125,55 +127,144 @@ static void topk_sends_the_largest_values(void **state)
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++)
-                for (int d = 0; d < 3; d++)
-                    check_largest(dtypes[d], kind, shapes[s][0], shapes[s][1], keeps[i]);
+                check_largest(dtypes[((size_t)kind + s + i) % 3], kind, shapes[s][0], shapes[s][1],
+                              keeps[i]);
 }
 
-/* ---- Values ---------------------------------------------------------------------------------- */
+/* ---- chunk and cocktail ------------------------------------------------------------------------
+ */
 
-enum { T = 8, C = 500, COUNT = T * C };
+/* Of each kind of values, those that make a difference for chunks and masks. */
+static const int some_kinds[] = {NORMAL, FEW, SPOILED};
 
-/* Opens a pair, encodes and decodes normal values. */
-static void pass(test_pair *pair, const char *config, float *x, float *y)
+/* Replaces the values that are marked by what direct makes of a row of them, and all others by
+ * 0. */
+static void through_direct(float *values, const bool *marks, uint32_t n, const char *rest,
+                           dw_dtype y_dtype)
 {
-    test_random random = {11};
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
-    test_pair_open(pair, config, 1, T, C, DW_F32);
-    test_fill(&random, x, DW_F32, COUNT, 1);
-    test_pair_encode(pair, &key, &tx);
-    assert_int_equal(test_pair_decode(pair, &ty), DW_OK);
+    static float row[MOST], arrived[MOST];
+    char text[80];
+    test_pair pair;
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (marks[i]) row[k++] = values[i];
+    dw_tensor x = dw_tensor_3d(row, DW_F32, 1, 1, k), y = dw_tensor_3d(arrived, y_dtype, 1, 1, k);
+    snprintf(text, sizeof text, "direct:%s", rest);
+    pass(&pair, text, &x, &y);
+    test_pair_close(&pair);
+    k = 0;
+    for (uint32_t i = 0; i < n; i++) values[i] = marks[i] ? test_get(arrived, y_dtype, k++) : 0;
 }
 
-/* Quantized values are those that direct makes of a row of the chosen values. */
-static void topk_quantizes_values_as_direct_does(void **state)
+static void compare(const void *y, dw_dtype dtype, const float *expected, uint32_t n,
+                    const char *text)
 {
-    static float x[COUNT], y[COUNT], row[COUNT], direct[COUNT];
-    static const char *const rests[] = {"bits=4", "bits=3,group=16", "bits=8,group=row",
-                                        "bits=1,scale=mse"};
-    for (size_t i = 0; i < sizeof rests / sizeof *rests; i++) {
-        char text[80];
-        test_pair pair, other;
-        uint32_t k = 0;
-        snprintf(text, sizeof text, "topk:keep=0.1,%s", rests[i]);
-        pass(&pair, text, x, y);
-        test_pair_close(&pair);
-        keep_largest(x, COUNT, COUNT / 10);
-        for (int e = 0; e < COUNT; e++)
-            if (x[e] != 0) row[k++] = x[e];
-        snprintf(text, sizeof text, "direct:%s", rests[i]);
-        dw_tensor tx = dw_tensor_3d(row, DW_F32, 1, 1, k), ty = tx;
-        ty.data = direct;
-        test_pair_open(&other, text, 1, 1, k, DW_F32);
-        test_pair_encode(&other, &key, &tx);
-        assert_int_equal(test_pair_decode(&other, &ty), DW_OK);
-        k = 0;
-        for (int e = 0; e < COUNT; e++) {
-            float expected = x[e] != 0 ? direct[k++] : 0;
-            assert_memory_equal(&y[e], &expected, sizeof expected);
-        }
-        test_pair_close(&other);
+    for (uint32_t i = 0; i < n; i++) {
+        float value = test_get(y, dtype, i);
+        if (isnan(value) && isnan(expected[i])) continue;
+        if (memcmp(&value, &expected[i], sizeof value) != 0)
+            fail_msg("%s: element %u is %g, not %g", text, i, (double)value, (double)expected[i]);
     }
 }
+
+static void check_chunks(dw_dtype dtype, int kind, uint32_t t, uint32_t c, uint32_t chunk,
+                         double keep)
+{
+    static float x[MOST], y[MOST], expected[MOST];
+    static bool marks[MOST];
+    uint32_t n = t * c;
+    char text[120];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ty = dw_tensor_3d(y, dtype, 1, t, c);
+    snprintf(text, sizeof text, "chunk:keep=%g,chunk=%u,bits=5,group=32,scale=signed", keep, chunk);
+    fill(x, dtype, kind, 1, n, n);
+    for (uint32_t i = 0; i < n; i++) expected[i] = test_get(x, dtype, i);
+    for (uint32_t i = 0; i < n; i += chunk) {
+        uint32_t here = n - i < chunk ? n - i : chunk;
+        mark_largest(expected + i, here, part_of(here, keep), marks + i);
+    }
+    through_direct(expected, marks, n, "bits=5,group=32,scale=signed", dtype);
+    pass(&pair, text, &tx, &ty);
+    compare(y, dtype, expected, n, text);
+    test_pair_close(&pair);
+}
+
+static void chunk_sends_the_largest_of_each_chunk(void **state)
+{
+    static const uint32_t shapes[][2] = {{1, 1}, {1, 127}, {5, 77}, {2, 4096}, {700, 100}};
+    static const uint32_t chunks[] = {128, 4096, 65536};
+    static const double keeps[] = {0.000001, 0.015625, 0.2, 1};
+    static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+    for (int which = 0; which < 3; which++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (int i = 0; i < 3; i++)
+                for (int k = 0; k < 4; k++)
+                    check_chunks(dtypes[(i + k + which) % 3], some_kinds[which], shapes[s][0],
+                                 shapes[s][1], chunks[i], keeps[k]);
+    check_chunks(DW_F32, NORMAL, 1, MOST, 65536, 0.01);
+}
+
+/* The candidates of a frame are those that arrive if all of them are sent, which are drawn alike
+ * for the same incarnation, key and sequence. Some stretches of them are not of equal length. */
+static void check_mask(dw_dtype dtype, int kind, uint32_t t, uint32_t c, double mask, double keep)
+{
+    static float x[MOST], y[MOST], expected[MOST], candidates[MOST];
+    static bool are[MOST], marks[MOST];
+    uint32_t n = t * c, m = part_of(n, mask), found = 0;
+    char text[120];
+    test_pair pair;
+    dw_tensor tx = dw_tensor_3d(x, dtype, 1, t, c), ty = dw_tensor_3d(y, dtype, 1, t, c);
+    for (uint32_t i = 0; i < n; i++) test_set(x, dtype, i, 1);
+    snprintf(text, sizeof text, "cocktail:mask=%g,keep=1,incarnation=9,seed=4", mask);
+    pass(&pair, text, &tx, &ty);
+    test_pair_close(&pair);
+    fill(x, dtype, kind, 1, n, n);
+    for (uint32_t i = 0, end = 0, in = 0, stretch = 0; i < n; i++) {
+        if (i == end) {
+            assert_true(i == 0 || in == 1); /* one candidate of each stretch */
+            end += n / m + (stretch++ < n % m);
+            in = 0;
+        }
+        are[i] = test_get(y, dtype, i) != 0;
+        in += are[i];
+        expected[i] = test_get(x, dtype, i);
+        if (are[i]) candidates[found++] = expected[i];
+    }
+    assert_int_equal(found, m);
+    static bool chosen[MOST];
+    mark_largest(candidates, m, part_of(m, keep), chosen);
+    for (uint32_t i = 0, j = 0; i < n; i++) marks[i] = are[i] && chosen[j++];
+    through_direct(expected, marks, n, "bits=4", dtype);
+    snprintf(text, sizeof text, "cocktail:mask=%g,keep=%g,incarnation=9,seed=4", mask, keep);
+    pass(&pair, text, &tx, &ty);
+    compare(y, dtype, expected, n, text);
+    /* The next frame has other candidates. */
+    test_pair_pass(&pair, &key, &tx, &ty);
+    for (uint32_t i = 0, other = 0; kind == NORMAL && keep == 1 && mask < 1 && n > 1000 && i < n;
+         i++) {
+        other += !are[i] && test_get(y, dtype, i) != 0;
+        if (i == n - 1) assert_true(other > 0);
+    }
+    test_pair_close(&pair);
+}
+
+static void cocktail_sends_the_largest_of_the_mask(void **state)
+{
+    static const uint32_t shapes[][2] = {{1, 1}, {1, 127}, {5, 77}, {2, 4096}, {700, 100}};
+    static const double masks[] = {0.1, 0.3, 1}, keeps[] = {0.0001, 0.2, 1};
+    static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+    for (int which = 0; which < 3; which++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (int i = 0; i < 3; i++)
+                for (int k = 0; k < 3; k++)
+                    check_mask(dtypes[(i + k + which) % 3], some_kinds[which], shapes[s][0],
+                               shapes[s][1], masks[i], keeps[k]);
+    check_mask(DW_F32, NORMAL, 1, MOST, 0.99, 0.01);
+}
+
+/* ---- randk ---------------------------------------------------------------------------------- */
+
+enum { T = 8, C = 500, COUNT = T * C };
 
 /* With randk there is one value of each stretch, which is x or, unbiased, as many times x as the
  * stretch has elements. Other frames have other places. */
@@ -183,9 +274,11 @@ static void randk_sends_one_value_of_each_stretch(void **state)
     for (int unbiased = 0; unbiased < 2; unbiased++) {
         const char *text = unbiased ? "randk:keep=0.0301,scaling=unbiased" : "randk:keep=0.0301";
         test_pair pair;
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(other, DW_F32, 1, T, C);
+        test_random random = {11};
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
         uint32_t k = 121, start = 0; /* 4000 * 0.0301 is 120.4 */
-        pass(&pair, text, x, y);
+        test_fill(&random, x, DW_F32, COUNT, 1);
+        pass(&pair, text, &tx, &ty);
         for (uint32_t j = 0; j < k; j++) {
             uint32_t size = COUNT / k + (j < COUNT % k), sent = 0;
             for (uint32_t i = start; i < start + size; i++) {
@@ -197,32 +290,11 @@ static void randk_sends_one_value_of_each_stretch(void **state)
             start += size;
         }
         assert_int_equal(start, COUNT);
-        test_pair_encode(&pair, &key, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        ty.data = other;
+        test_pair_pass(&pair, &key, &tx, &ty);
         assert_true(memcmp(y, other, sizeof y) != 0);
         test_pair_close(&pair);
     }
-}
-
-/* Every element of a stretch is drawn equally often: the mean of many unbiased frames is x, within
- * five standard deviations. */
-static void unbiased_randk_frames_average_to_x(void **state)
-{
-    enum { FRAMES = 4000, WIDTH = 40, STRETCH = 8 };
-    static float x[WIDTH], y[WIDTH];
-    double sums[WIDTH] = {0};
-    test_pair pair;
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, WIDTH), ty = dw_tensor_3d(y, DW_F32, 1, 1, WIDTH);
-    for (int i = 0; i < WIDTH; i++) x[i] = 1;
-    test_pair_open(&pair, "randk:keep=0.125,scaling=unbiased,incarnation=5", 1, 1, WIDTH, DW_F32);
-    for (int frame = 0; frame < FRAMES; frame++) {
-        test_pair_encode(&pair, &key, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        for (int i = 0; i < WIDTH; i++) sums[i] += y[i];
-    }
-    double deviation = sqrt((double)FRAMES * (STRETCH - 1));
-    for (int i = 0; i < WIDTH; i++) assert_true(fabs(sums[i] - FRAMES) < 5 * deviation);
-    test_pair_close(&pair);
 }
 
 /* ---- Configs --------------------------------------------------------------------------------- */
@@ -245,6 +317,22 @@ static void wrong_sparse_configs_are_refused(void **state)
         {"randk:scaling=unbiased,feedback=ef", "none unstable"},
         {"topk:bits=1,feedback=ef", "none unstable"},
         {"topk:bits=4,group=row,feedback=ef", "none unstable"},
+        {"cocktail:mask=0", "from 0.000001 to 1"},
+        {"cocktail:mask=1.01", "from 0.000001 to 1"},
+        {"cocktail:keep=2", "from 0.000001 to 1"},
+        {"cocktail:chunk=4096", "unknown option"},
+        {"cocktail:dtype=f16", "unknown option"},
+        {"cocktail:scaling=unbiased", "unknown option"},
+        {"cocktail:group=channel", "16 32 64 128 256 row"},
+        {"cocktail:bits=1,feedback=ef", "none unstable"},
+        {"cocktail:group=row,feedback=ef", "none unstable"},
+        {"chunk:chunk=100", "128 256 512 1024 2048 4096 8192 16384 32768 65536"},
+        {"chunk:chunk=131072", "128 256"},
+        {"chunk:mask=0.1", "unknown option"},
+        {"chunk:seed=4,entropy=rans", "unknown option"},
+        {"chunk:bits=2,rounding=stochastic,feedback=ef", "none unstable"},
+        {"topk:chunk=128", "unknown option"},
+        {"randk:mask=0.1", "unknown option"},
     };
     static const test_right_config right[] = {
         {"topk", "topk"},
@@ -253,6 +341,12 @@ static void wrong_sparse_configs_are_refused(void **state)
         {"topk:dtype=bf16,keep=1e-3", "topk:keep=0.001,dtype=bf16"},
         {"randk:seed=4,scaling=unbiased,keep=1", "randk:keep=1,seed=4,scaling=unbiased"},
         {"topk:feedback=ef,keep=0.000001", "topk:keep=0.000001,feedback=ef"},
+        {"cocktail", "cocktail"},
+        {"cocktail:mask=0.1,keep=0.2,bits=4,group=64", "cocktail"},
+        {"cocktail:mask=1e-3,feedback=ef,seed=3", "cocktail:mask=0.001,seed=3,feedback=ef"},
+        {"chunk:keep=0.015625,bits=2,chunk=4096,scale=absmax,group=16", "chunk"},
+        {"chunk:chunk=128,keep=1,feedback=ef", "chunk:chunk=128,keep=1,feedback=ef"},
+        {"chunk:scale=signed", "chunk:scale=signed"},
     };
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
@@ -278,9 +372,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(topk_sends_the_largest_values),
-        cmocka_unit_test(topk_quantizes_values_as_direct_does),
+        cmocka_unit_test(chunk_sends_the_largest_of_each_chunk),
+        cmocka_unit_test(cocktail_sends_the_largest_of_the_mask),
         cmocka_unit_test(randk_sends_one_value_of_each_stretch),
-        cmocka_unit_test(unbiased_randk_frames_average_to_x),
         cmocka_unit_test(a_sample_that_is_too_large_is_refused_with_the_limit),
         cmocka_unit_test(wrong_sparse_configs_are_refused),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_step.c - tests the form step through encoder and decoder: how large a step is, views with
- * gaps, poison, escaped values, the dead zone and counters. Dither is tested by test_dither.c. */
+ * test_step.c - tests the form step through encoder and decoder: views with gaps, poison,
+ * escaped values, the dead zone and counters. */
 #include <fenv.h>
 #include <math.h>
 
@@ -85,47 +85,13 @@ static void gaps_between_rows_change_no_bit(void **state)
     static const uint32_t shapes[][2] = {{1, 1}, {5, 64}, {7, 70}, {40, 100}, {3, 2100}, {2, 4096}};
     test_random random = {test_seed()};
     for (uint32_t i = 0; i < 2 * 4 * 6; i++)
-        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        for (size_t k = i % 2; k < sizeof shapes / sizeof *shapes; k += 2) {
             char config[96];
             snprintf(config, sizeof config,
                      "%s:form=step,group=%s,rounding=%s,seed=4,incarnation=7", codecs[i % 2],
                      groups[i / 2 % 4], roundings[i / 8]);
             compare_gaps(config, shapes[k][0], shapes[k][1], (dw_dtype)(1 + (i + k) % 3), &random);
         }
-}
-
-/* The step of a sample is the root mean square of what is coded, times the option step; here of a
- * sample with many chunks, each of which is measured alone. */
-static void the_step_is_a_multiple_of_the_root_mean_square(void **state)
-{
-    static const struct {
-        const char *config;
-        double factor;
-    } cases[] = {{"direct:form=step,group=sample", 1},
-                 {"direct:form=step,group=sample,step=0.5,rounding=dither,incarnation=7", 0.5},
-                 {"direct:form=step,group=sample,step=0.1,rounding=stochastic,incarnation=7", 0.1},
-                 {"delta:form=step,group=sample,step=2", 0.5}, /* a quarter, in key entries */
-                 {"delta:form=step,group=sample,step=2,key_step=0.125", 0.125}};
-    enum { T = 50, C = 3000 };
-    float *x = malloc(sizeof(float) * T * C);
-    test_random random = {test_seed()};
-    assert_non_null(x);
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        test_pair pair;
-        dw_entry_info entry;
-        double sum = 0;
-        test_fill(&random, x, DW_F32, T * C, 3);
-        for (size_t i = 0; i < T * C; i++) sum += (double)x[i] * x[i];
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C);
-        test_pair_open(&pair, cases[k].config, 1, T, C, DW_F32);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(dw_frame_entries(pair.frame, pair.len, 0, 1, &entry), DW_OK);
-        assert_int_equal(entry.form, DW_FORM_STEP);
-        double expected = sqrt(sum / (T * C)) * cases[k].factor;
-        assert_true(fabs(step_in(&pair) / expected - 1) <= 0x1p-8); /* bf16 has 8 digits */
-        test_pair_close(&pair);
-    }
-    free(x);
 }
 
 /* The caller's rounding mode changes no bit of a frame, and is the same after the call. The values
@@ -187,8 +153,7 @@ static void poison_reaches_what_shares_the_step(void **state)
         for (int visit = 0; visit < 3; visit++) {
             test_fill(&random, x, DW_F32, N * SIZE, 1);
             if (visit == 1) x[SIZE + C + 70] = k % 2 ? INFINITY : NAN;
-            test_pair_encode(&pair, keys, &tx);
-            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_pass(&pair, keys, &tx, &ty);
             assert_int_equal(dw_decoder_peek(pair.decoder, keys[1], &prev), DW_OK);
             for (uint32_t i = 0; i < N * SIZE; i++) {
                 bool hit = visit == 1 && i >= SIZE + cases[k].first && i < SIZE + cases[k].end;
@@ -215,13 +180,11 @@ static void a_poisoned_key_entry_starts_from_zero(void **state)
     test_pair_open(&pair, "delta:form=step,group=sample,step=0.1", 1, 1, 64, DW_F32);
     for (int i = 0; i < 64; i++) x[i] = (float)i - 30;
     x[5] = NAN;
-    test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_pass(&pair, keys, &tx, &ty);
     assert_int_equal(dw_decoder_peek(pair.decoder, keys[0], &prev), DW_OK);
     for (int i = 0; i < 64; i++) assert_true(isnan(y[i]) && ((float *)prev.data)[i] == 0);
     x[5] = -25;
-    test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_pass(&pair, keys, &tx, &ty);
     for (int i = 0; i < 64; i++) assert_true(fabsf(y[i] - x[i]) < 1.5f);
     test_pair_close(&pair);
 }
@@ -262,8 +225,7 @@ static beside errors_beside(const char *config, size_t place, float outlier)
     test_pair_open(&pair, config, 1, ROWS, CHANNELS, DW_F32);
     for (uint64_t visit = 0; visit < 3; visit++) {
         fill_beside(x, 5 + visit, place, outlier);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         if (pair.reply_len) test_pair_take_reply(&pair);
     }
     test_pair_close(&pair);
@@ -298,12 +260,12 @@ static void an_outlier_leaves_the_error_of_the_other_values(void **state)
         "delta:form=step,step=0.5,group=row,prev=bf16,incarnation=7",
         "delta:form=step,group=sample,error=0.1,rounding=dither,entropy=rans,incarnation=7",
         "delta:form=step,group=sample,rate=3,entropy=rans,incarnation=7"};
-    static const float outliers[] = {10, 100, 421, 3000, 1e5f};
+    static const float outliers[] = {10, 421, 1e5f};
     static const size_t places[] = {3, 77 * CHANNELS + 500};
     for (size_t k = 0; k < sizeof configs / sizeof *configs; k++)
         for (size_t p = 0; p < 2; p++) {
             beside without = errors_beside(configs[k], places[p], 0);
-            for (size_t o = p; o < 5; o += 2 - k % 2) {
+            for (size_t o = p; o < 3; o += 2 - k % 2) {
                 beside with = errors_beside(configs[k], places[p], outliers[o]);
                 if (with.all > 1.1 * without.all || with.in_row > 1.1 * without.in_row)
                     fail_msg("%s, %g at %zu: errors of %g and %g, without it %g and %g", configs[k],
@@ -311,28 +273,6 @@ static void an_outlier_leaves_the_error_of_the_other_values(void **state)
                              without.in_row);
             }
         }
-}
-
-/* The escaped values of a frame take few bytes, and are counted. */
-static void escaped_values_cost_few_bytes_and_are_counted(void **state)
-{
-    static float x[VALUES], y[VALUES];
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
-    size_t bytes[2];
-    ty.data = y;
-    for (int has = 0; has < 2; has++) {
-        test_pair pair;
-        fill_beside(x, 5, 0, 0);
-        for (int i = 0; has && i < 10; i++) x[i * 7001] = i % 2 ? 5000 : -3e38f;
-        test_pair_open(&pair, "direct:form=step,group=row,entropy=rans", 1, ROWS, CHANNELS, DW_F32);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        bytes[has] = pair.len;
-        for (int i = 0; has && i < 10; i++) assert_true(y[i * 7001] == (i % 2 ? 5000 : -3e38f));
-        assert_int_equal(test_encoder_counters(pair.encoder).escaped_values, has ? 10 : 0);
-        test_pair_close(&pair);
-    }
-    assert_true(bytes[1] < bytes[0] + 10 * 8 + 64);
 }
 
 /* With feedback, an escaped value is sent together with what earlier visits left of it. */
@@ -346,8 +286,7 @@ static void an_escaped_value_carries_its_residual(void **state)
                    DW_F32);
     for (int visit = 0; visit < 3; visit++) {
         fill_beside(x, 5, 77, visit == 1 ? 1e4f : 0.3f);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         if (visit == 0) assert_true(y[77] == 0);
         if (visit == 1) assert_true(fabsf(y[77] - 10000.3f) < 0.01f);
         if (visit == 2) assert_true(y[77] == 0);
@@ -382,8 +321,7 @@ static void the_room_of_a_tile_suffices_for_all_that_escapes(void **state)
             if (fabs((double)x[i]) > most) most = fabs((double)x[i]);
         }
         test_pair_open(&pair, config, 1, T, C, DW_F32);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         for (int i = 0; i < SIZE; i++)
             if (fabs((double)y[i] - x[i]) > 0.08 * most) fail_msg("%s, draw %d", config, draw);
         test_pair_close(&pair);
@@ -404,8 +342,7 @@ static void values_in_the_dead_zone_become_zero(void **state)
     for (int i = 0; i < 512; i++) x[i] = (float)(i - 256) / 50;
     pass("direct:form=step,group=sample,step=1", &tx, plain);
     test_pair_open(&pair, "direct:form=step,group=sample,step=1,deadzone=0.75", 1, 2, 256, DW_F32);
-    test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_pass(&pair, keys, &tx, &ty);
     double step = step_in(&pair);
     for (int i = 0; i < 512; i++) {
         bool is_zero = fabs((double)x[i]) <= 0.75 * step;
@@ -439,8 +376,7 @@ static void counters_describe_the_frame(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         test_pair pair;
         test_pair_open(&pair, cases[k].config, N, T, C, DW_F32);
-        test_pair_encode(&pair, keys, &tx);
-        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_pass(&pair, keys, &tx, &ty);
         dw_counters sent = test_encoder_counters(pair.encoder),
                     taken = test_decoder_counters(pair.decoder);
         assert_int_equal(sent.groups, cases[k].pieces);
@@ -456,38 +392,18 @@ static void counters_describe_the_frame(void **state)
     }
 }
 
-/* dw_frame_read tells the form of a frame, but not the options step and key_step: frames contain
- * the steps themselves, and not the factors that the encoder computed them with. */
-static void frames_carry_the_step_and_not_its_factor(void **state)
-{
-    static const float x[64] = {1};
-    test_pair pair;
-    dw_frame_info info = {.struct_size = sizeof info};
-    test_pair_open(&pair, "delta:form=step,group=sample,step=0.7", 1, 1, 64, DW_F32);
-    dw_tensor tx = dw_tensor_3d((void *)(uintptr_t)x, DW_F32, 1, 1, 64);
-    test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
-    assert_int_equal(dw_frame_read(pair.frame, pair.len, &info, NULL), DW_OK);
-    assert_int_equal(info.config.form, DW_FORM_STEP);
-    assert_int_equal(info.config.step, 0);
-    assert_int_equal(info.config.key_step, 0);
-    test_pair_close(&pair);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gaps_between_rows_change_no_bit),
-        cmocka_unit_test(the_step_is_a_multiple_of_the_root_mean_square),
         cmocka_unit_test(the_callers_rounding_mode_does_not_matter),
         cmocka_unit_test(poison_reaches_what_shares_the_step),
         cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
         cmocka_unit_test(an_outlier_leaves_the_error_of_the_other_values),
-        cmocka_unit_test(escaped_values_cost_few_bytes_and_are_counted),
         cmocka_unit_test(an_escaped_value_carries_its_residual),
         cmocka_unit_test(the_room_of_a_tile_suffices_for_all_that_escapes),
         cmocka_unit_test(values_in_the_dead_zone_become_zero),
         cmocka_unit_test(counters_describe_the_frame),
-        cmocka_unit_test(frames_carry_the_step_and_not_its_factor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

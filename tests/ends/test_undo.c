@@ -145,21 +145,6 @@ static void undo_restores_residuals(void **state)
     }
 }
 
-/* What a frame carried comes back as what a visit later would have left of it. */
-static void frames_given_back_have_decayed(void **state)
-{
-    begin("chunk:chunk=128,keep=0.1", 0.75f, DW_F32);
-    visit(false);
-    visit(true);
-    for (int i = 0; i < N * SIZE; i++) {
-        volatile float carried = 0.75f * f.r.y[i], less = f.r.held[i] - carried;
-        if (isfinite(less)) f.r.held[i] = less;
-    }
-    expect(dw_encoder_give_back(f.encoder, f.frame, f.len, NULL), DW_OK, "given back");
-    visit(false);
-    end();
-}
-
 static void only_the_last_frame_of_a_key_is_undone(void **state)
 {
     begin("direct:bits=4", 0.9f, DW_F32);
@@ -219,7 +204,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(undo_restores_residuals),
-        cmocka_unit_test(frames_given_back_have_decayed),
         cmocka_unit_test(only_the_last_frame_of_a_key_is_undone),
         cmocka_unit_test(decay_needs_feedback),
     };

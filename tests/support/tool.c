@@ -30,6 +30,13 @@ float test_normal(test_random *random)
     return (float)sum;
 }
 
+double test_norm(const float *values, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)values[i] * values[i];
+    return sqrt(sum);
+}
+
 uint64_t test_seed(void)
 {
     const char *given = getenv("DW_TEST_SEED");
@@ -179,6 +186,13 @@ dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)
                      &pair->reply_len);
 }
 
+void test_pair_pass(test_pair *pair, const dw_key *keys, const dw_tensor *x, const dw_tensor *y)
+{
+    test_pair_encode(pair, keys, x);
+    dw_status status = test_pair_decode(pair, y);
+    if (status) fail_msg("decode: %d %s", status, dw_decoder_why(pair->decoder));
+}
+
 uint8_t *test_pair_payload(const test_pair *pair, uint64_t *bytes)
 {
     dw_entry_info entry;
@@ -246,4 +260,10 @@ static void count_release(void *context, void *memory, size_t bytes)
 dw_allocator test_allocator_hooks(test_allocator *allocator)
 {
     return (dw_allocator){count_allocate, count_release, allocator};
+}
+
+dw_status test_import_encoder(void *context, dw_key key, const void *saved, size_t len)
+{
+    (void)key;
+    return dw_encoder_import(context, saved, len);
 }

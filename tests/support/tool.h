@@ -33,6 +33,8 @@ uint64_t test_seed(void);
  * for emulated processors. Returns N, or 1 without arguments; exits with 2 for other arguments. */
 uint32_t test_share(int argc, char **argv);
 
+/* The root of the sum of squares. */
+double test_norm(const float *values, size_t n);
 /* Fills n elements with random values of a normal distribution whose deviation is `size`. */
 void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float size);
 
@@ -78,11 +80,15 @@ void test_pair_close(test_pair *pair);
 /* Save one key to room, of cap bytes, and set *len to its length. room NULL: only *len is set. */
 dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len);
 dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len);
+/* Takes what dw_encoder_export gives; context: an encoder. */
+dw_status test_import_encoder(void *context, dw_key key, const void *saved, size_t len);
 /* Ends made of the text of a config, which must be valid. */
 dw_encoder *test_encoder(const char *config);
 dw_decoder *test_decoder(const char *config);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
+/* Encodes x and decodes the frame to y, both of which must succeed. */
+void test_pair_pass(test_pair *pair, const dw_key *keys, const dw_tensor *x, const dw_tensor *y);
 void test_pair_take_reply(test_pair *pair);
 
 /* The payload of the only entry of a pair's frame. bytes: its size; may be NULL. */

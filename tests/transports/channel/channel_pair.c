@@ -6,7 +6,6 @@ static suite_verdict follow_plans(void *context, unsigned char *message, size_t 
 {
     test_wire *wire = context;
     uint32_t tag = dw_get32(message);
-    (void)n;
     if (dw_get32(message + 4) != DW_KIND_DATA || tag >> 8 != ID || (tag & 0xff) > DW_TAG_RESENT)
         return SUITE_PASS;
     suite_verdict verdict = SUITE_PASS;

@@ -17,7 +17,6 @@ typedef struct snapshot {
 static dw_status keep(void *context, dw_key key, const void *saved, size_t len)
 {
     snapshot *s = context;
-    (void)key;
     assert_true(s->n < KEYS);
     s->saved[s->n] = malloc(len);
     s->len[s->n] = len;
@@ -119,7 +118,6 @@ static void forget(history *h)
 
 static void keys_that_differ_are_sent_in_full_once(void **state)
 {
-    (void)state;
     /* From which moments the ends are restored (-1: none), and how many keys each end drops. */
     static const struct {
         int sender, receiver;
@@ -148,7 +146,6 @@ static void keys_that_differ_are_sent_in_full_once(void **state)
 /* The channel of a run that goes on may compare whenever both ends do, and again. */
 static void ends_in_step_drop_nothing(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_open(&channels, &channels_backends[1], "delta:bits=4");
     for (int i = 0; i < TENSORS; i++) channels_pass(&channels, i);
@@ -159,34 +156,8 @@ static void ends_in_step_drop_nothing(void **state)
     channels_close(&channels);
 }
 
-static void both_directions_are_compared(void **state)
-{
-    (void)state;
-    test_channels channels;
-    const dw_key lost = {.sample = 1, .slice = 4};
-    channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
-    for (int i = 0; i < 2; i++)
-        channels.config[i].send = channels.config[i].recv = &channels.codec[i];
-    channels_try_open(&channels);
-    for (int way = 0; way < 2; way++) {
-        dw_key keys[N];
-        float x[N * T * C];
-        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
-        channels_make_tensor(0, keys, x);
-        assert_int_equal(where_send(channels.end[way], keys, &view), DW_OK);
-        assert_int_equal(where_recv(channels.end[!way], PATIENCE_MS, keys, &view), DW_OK);
-        assert_int_equal(dw_decoder_drop_keys(channels.end[!way]->codecs.decoder, &lost, 1), DW_OK);
-    }
-    compare(&channels);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(channels_sent(channels.end[i]).dropped_keys, 1);
-        assert_int_equal(channels_sent(channels.end[i]).keys_held, N - 1);
-    }
-    channels_close(&channels);
-}
-
 /* Sends MANY keys with small values from an end to the other. */
-enum { MANY = 70000, AT_ONCE = 2000, SMALL = 4, LOSES = 7 };
+enum { MANY = 7000, AT_ONCE = 1000, SMALL = 4, LOSES = 7 };
 
 static void pass_many(test_channels *channels, int way, int epoch)
 {
@@ -204,11 +175,10 @@ static void pass_many(test_channels *channels, int way, int epoch)
     }
 }
 
-/* Digests of ranges, twice split, and lists, in both directions at once. A decoder loses keys of
+/* Digests of ranges, split, and lists, in both directions at once. A decoder loses keys of
  * the one, and an encoder of the other. */
 static void many_keys_are_compared(void **state)
 {
-    (void)state;
     static dw_key lost[MANY / LOSES];
     test_channels channels;
     if (where_is_device()) return; /* a fake one is slow, and a comparison sees nothing of it */
@@ -272,7 +242,6 @@ static void open_with_state(test_channels *channels)
 
 static void forged_messages_change_nothing(void **state)
 {
-    (void)state;
     const unsigned char root[16] = {[0] = KEYS, [8] = 7}, large[16] = {[7] = 255, [8] = 7};
     /* The direction: the connector or the listener sends. */
     for (int i = 0; i < 8; i++) {
@@ -301,7 +270,6 @@ static void forged_messages_change_nothing(void **state)
 
 static void a_silent_peer_ends_it_in_time(void **state)
 {
-    (void)state;
     const unsigned char root[16] = {[0] = KEYS, [8] = 7};
     for (int i = 0; i < 2; i++) {
         test_channels channels;
@@ -319,7 +287,6 @@ static void a_silent_peer_ends_it_in_time(void **state)
  * holds nothing, and this list, which arrives late, is not kept. */
 static void a_failed_comparison_is_the_last(void **state)
 {
-    (void)state;
     const unsigned char nothing[16] = {0}, list[64] = {0};
     dw_link_counters counters = {.struct_size = sizeof counters};
     test_channels channels;
@@ -352,7 +319,6 @@ static dw_status stop_at_third(void *context)
 
 static void a_wait_is_ended_by_who_looks(void **state)
 {
-    (void)state;
     for (int timeout_ms = -1; timeout_ms <= PATIENCE_MS; timeout_ms += PATIENCE_MS + 1) {
         test_channels channels;
         int looks = 0;
@@ -366,7 +332,6 @@ static void a_wait_is_ended_by_who_looks(void **state)
 
 static void a_dead_peer_ends_it(void **state)
 {
-    (void)state;
     const unsigned char root[16] = {[0] = KEYS, [8] = 7};
     test_channels channels;
     open_with_state(&channels);
@@ -378,37 +343,18 @@ static void a_dead_peer_ends_it(void **state)
     channels_close(&channels);
 }
 
-static void a_link_that_loses_messages_is_refused(void **state)
-{
-    (void)state;
-    static const suite_backend lossy = {.name = "lossy",
-                                        .uri = "shaped:loss=0.0001/tcp://127.0.0.1:0"};
-    test_channels channels;
-    channels_prepare(&channels, &lossy, "delta:bits=4", "delta:bits=4");
-    channels.links.prefix[0] = channels.links.prefix[1] = NULL;
-    channels_try_open(&channels);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(channels.status[i], DW_OK);
-        assert_int_equal(dw_channel_compare(channels.end[i], 0, NULL, NULL), DW_ERR_UNSUPPORTED);
-        assert_non_null(strstr(dw_channel_why(channels.end[i]), "lose messages"));
-    }
-    channels_close(&channels);
-}
-
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_that_differ_are_sent_in_full_once),
         cmocka_unit_test(ends_in_step_drop_nothing),
-        cmocka_unit_test(both_directions_are_compared),
         cmocka_unit_test(many_keys_are_compared),
         cmocka_unit_test(forged_messages_change_nothing),
         cmocka_unit_test(a_silent_peer_ends_it_in_time),
         cmocka_unit_test(a_failed_comparison_is_the_last),
         cmocka_unit_test(a_wait_is_ended_by_who_looks),
         cmocka_unit_test(a_dead_peer_ends_it),
-        cmocka_unit_test(a_link_that_loses_messages_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,6 @@ static dw_status try_open(test_channels *channels, dw_why *why)
 
 static void place_of_a_config_needs_a_device(void **state)
 {
-    (void)state;
     test_channels channels;
     dw_why why;
     channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
@@ -43,7 +42,6 @@ static void place_of_a_config_needs_a_device(void **state)
 
 static void streams_are_for_channels_on_a_device(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "raw:f32");
     dw_key keys[N];
@@ -75,7 +73,6 @@ static void streams_are_for_channels_on_a_device(void **state)
 /* Nothing is enqueued while a stream captures. The frame is kept for a call with another stream. */
 static void a_stream_that_captures_is_refused(void **state)
 {
-    (void)state;
     fake_cuda *fake = fake_cuda_get();
     test_channels channels;
     test_reference reference = {.next = 0};
@@ -109,7 +106,6 @@ static void a_stream_that_captures_is_refused(void **state)
  * ends with an error. */
 static void a_stream_that_fails_ends_its_direction(void **state)
 {
-    (void)state;
     fake_cuda *fake = fake_cuda_get();
     for (int end = 0; end < 2; end++) {
         test_channels channels;
@@ -136,7 +132,6 @@ static void a_stream_that_fails_ends_its_direction(void **state)
  * failed returns an error, or the tensor arrives. */
 static void a_failing_driver_is_reported(void **state)
 {
-    (void)state;
     fake_cuda *fake = fake_cuda_get();
     int failed[2] = {0};
     for (int end = 0; end < 2; end++) {
@@ -173,7 +168,6 @@ static void a_failing_driver_is_reported(void **state)
  * in a stream of its own. */
 static void resent_states_use_a_stream_of_their_own(void **state)
 {
-    (void)state;
     static unsigned char frame[1 << 16];
     test_channels channels;
     dw_key keys[N];
@@ -199,7 +193,6 @@ static void resent_states_use_a_stream_of_their_own(void **state)
 /* The staging memory is as large as the first frame, and must grow for a larger one. */
 static void a_larger_tensor_gets_more_memory(void **state)
 {
-    (void)state;
     enum { LARGE = 1 << 16 };
     static float x[LARGE], y[LARGE];
     static const dw_key key = {.sample = 1};

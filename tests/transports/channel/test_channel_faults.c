@@ -48,7 +48,6 @@ static void carry(const char *fault, unsigned seed, const char *inner, const cha
 
 static void every_fault_is_healed(void **state)
 {
-    (void)state;
     for (size_t f = 0; f < FAULTS; f++) {
         int64_t begun = suite_now_ns();
         for (unsigned seed = 1; seed <= 3; seed++) {
@@ -64,7 +63,6 @@ static void every_fault_is_healed(void **state)
  * messages, but its probability is so small that it loses none itself. */
 static void every_kind_of_message_may_be_lost_or_duplicated(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "may lose",
                                    .uri = "shaped:loss=0.0000000001%/loop://may-lose-%d",
                                    .transports = channels_backends[0].transports};
@@ -112,7 +110,6 @@ static void every_kind_of_message_may_be_lost_or_duplicated(void **state)
  * so. When the frame arrives damaged, these must not count as failed attempts. */
 static void late_resends_do_not_count_as_attempts(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "may lose",
                                    .uri = "shaped:loss=0.0000000001%/loop://late-%d",
                                    .transports = channels_backends[0].transports};
@@ -137,7 +134,6 @@ static void late_resends_do_not_count_as_attempts(void **state)
 /* The first messages are the greetings of the channels. */
 static void lost_channel_hellos_are_repeated(void **state)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= 8; seed++) {
         char uri[128];
         snprintf(uri, sizeof uri, "shaped:loss=%s,seed=%u/loop://greetings-%%d",
@@ -160,7 +156,6 @@ static void lost_channel_hellos_are_repeated(void **state)
 /* A receiver that waits while nothing is sent asks from time to time, and more and more seldom. */
 static void idle_receiver_sends_few_requests(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "idle",
                                    .uri = "shaped:loss=1%/loop://idle-%d",
                                    .transports = channels_backends[0].transports};
@@ -180,7 +175,6 @@ static void idle_receiver_sends_few_requests(void **state)
 
 static void receiver_sends_no_request_over_a_reliable_link(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_open(&channels, &channels_backends[2], "direct:bits=6");
     dw_key keys[N];
@@ -192,7 +186,6 @@ static void receiver_sends_no_request_over_a_reliable_link(void **state)
 
 static void a_broken_link_is_an_error_at_both_ends(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "cut",
                                    .uri = "shaped:disconnect=10/loop://cut-%d",
                                    .transports = channels_backends[0].transports};

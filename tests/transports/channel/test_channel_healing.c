@@ -6,7 +6,6 @@
 
 static void heals_a_frame_that_was_damaged_anywhere(void **state)
 {
-    (void)state;
     /* Every byte of the envelope, then the frame's magic, version, header, tables, payload. */
     for (int at = AT_ENVELOPE; at < AT_FRAME; at++) {
         const test_plan plan = {.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = at};
@@ -27,7 +26,6 @@ static void heals_a_frame_that_was_damaged_anywhere(void **state)
 
 static void heals_when_the_resent_frame_is_damaged_too(void **state)
 {
-    (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         const test_plan body[] = {{.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = -1},
                                   {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = -1}};
@@ -41,7 +39,6 @@ static void heals_when_the_resent_frame_is_damaged_too(void **state)
 
 static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
 {
-    (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         /* Control messages 0 and 1 are the hellos, 2 and 3 acknowledge two frames, and 4 requests
          * the third one, which is damaged. The request is damaged, too, and so is its first
@@ -64,7 +61,6 @@ static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
 
 static void drops_duplicates_and_fetches_what_was_lost(void **state)
 {
-    (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         const test_plan twice = {.which = DW_TAG_FRAMES,
                                  .first = 2,
@@ -111,7 +107,6 @@ static void show(void *context, int is_sent, const void *frame, size_t len)
 static void frames_are_shown_at_both_ends(void **state)
 {
     shown s = {0};
-    (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], channels_configs[0], channels_configs[0]);
     channels.wire.plans[0] =
@@ -138,7 +133,6 @@ static void frames_are_shown_at_both_ends(void **state)
 
 static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[1], channels_configs[2], channels_configs[2]);
     channels.wire.plans[0] =
@@ -158,7 +152,6 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
 
 static void endless_resend_requests_are_refused(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
     channels_send(&channels, 0);
@@ -195,7 +188,6 @@ static void endless_resend_requests_are_refused(void **state)
 
 static void without_replies_a_damaged_frame_is_an_error(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "direct:bits=8,replies=never",
                      "direct:bits=8,replies=never");
@@ -244,7 +236,6 @@ static void recover(const char *config, int lose_all)
 
 static void a_decoder_that_lost_its_state_gets_it_back(void **state)
 {
-    (void)state;
     recover("delta:bits=3", 0); /* its state was damaged, and not lost */
     recover("delta:bits=3", 1);
     recover("delta:bits=4,key=raw,prev=f32", 1);
@@ -287,7 +278,6 @@ static void a_lost_state_is_an_error_where_a_sample_was_forgotten(void **state)
 
 static void a_state_too_large_for_a_message_is_an_error(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "delta:bits=2,key=2", "delta:bits=2,key=2");
     /* Frames have about 800 bytes, but prev itself has 3840. */
@@ -305,7 +295,6 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
 
 static void without_replies_a_lost_state_is_an_error(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4,replies=never");
     for (int i = 0; i < KEYS / N; i++) {
@@ -389,7 +378,6 @@ static void *receive_all(void *context)
  * frame, its request twice and one answer are damaged; that uses up all attempts but the last. */
 static void both_directions_run_at_once_and_heal(void **state)
 {
-    (void)state;
     for (size_t b = 0; b < 2; b++) {
         test_channels channels;
         channels_prepare(&channels, &channels_backends[b], "delta:bits=4", "delta:bits=4");

@@ -23,7 +23,6 @@ static dw_status open_without_peer(const void *options, dw_why *why)
 
 static void structs_of_impossible_size_are_refused(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
     dw_why why;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -52,7 +51,6 @@ static void structs_of_impossible_size_are_refused(void **state)
 
 static void options_of_an_older_caller_are_accepted(void **state)
 {
-    (void)state;
     dw_why why;
     dw_link_options options;
     memset(&options, 0xff, sizeof options); /* stands for memory behind the caller's struct */
@@ -77,7 +75,6 @@ static void options_of_an_older_caller_are_accepted(void **state)
 
 static void options_of_a_newer_caller_are_accepted_if_unset(void **state)
 {
-    (void)state;
     dw_why why;
     GROWN(dw_link_options) options;
     memset(&options, 0, sizeof options);
@@ -106,7 +103,6 @@ static void options_of_a_newer_caller_are_accepted_if_unset(void **state)
 
 static void link_counters_are_filled_for_callers_of_any_age(void **state)
 {
-    (void)state;
     static const suite_backend loop = {.name = "loop", .uri = "loop://counted-%d"};
     suite_pair pair;
     suite_prepare(&pair, &loop);
@@ -145,7 +141,6 @@ static dw_status open_channel(dw_link *link, const void *config, dw_why *why)
 /* The other end opens no channel, so a valid config ends in a timeout. */
 static void channel_configs_of_any_age_are_accepted(void **state)
 {
-    (void)state;
     static const suite_backend loop = {.name = "loop", .uri = "loop://channels-%d"};
     suite_pair pair;
     dw_why why;
@@ -183,7 +178,6 @@ static void channel_configs_of_any_age_are_accepted(void **state)
 /* The table of a backend that was compiled against a newer header, with a field that is set. */
 static void refuses_a_backend_with_unknown_abilities(void **state)
 {
-    (void)state;
     GROWN(dw_transport) table = {.known = suite_spoiled};
     table.known.struct_size = sizeof table;
     const dw_transport *tables[] = {&table.known, NULL};

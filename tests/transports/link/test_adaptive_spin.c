@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,7 +23,6 @@ int ppoll(struct pollfd *waits, nfds_t n, const struct timespec *time, const sig
 {
     sleep_ns = time ? time->tv_sec * INT64_C(1000000000) + time->tv_nsec : INT64_MAX;
     struct timespec left = time ? *time : (struct timespec){0, 0}; /* the kernel writes to it */
-    (void)mask;
     return (int)syscall(SYS_ppoll, waits, n, time ? &left : NULL, NULL, 0);
 }
 
@@ -47,7 +45,6 @@ static int count_asking(dw_adaptive_spin *spin, int waits)
  * do, it asks a few times until it has learnt this, and then once in 64 waits. */
 static void adaptive_spin_polls_only_where_polling_helps(void **state)
 {
-    (void)state;
     static const struct {
         int vain_of, vain, least, most; /* of so many questions so many find nothing */
     } cases[] = {
@@ -65,7 +62,6 @@ static void adaptive_spin_polls_only_where_polling_helps(void **state)
 
 static void adaptive_spin_polls_again_when_polling_helps_again(void **state)
 {
-    (void)state;
     dw_adaptive_spin spin = {0, 0};
     for (int i = 0; i < MANY; i++) dw_adaptive_spin_learn(&spin, false);
     int slept = 0;
@@ -113,7 +109,6 @@ static dw_adaptive_spin *spin_of(dw_adaptive_spin *spin, int way)
 
 static void poll_waits_for_its_whole_timeout(void **state)
 {
-    (void)state;
     post p;
     set_up(&p);
     const int64_t times[] = {0, SHORT_NS / 10, SHORT_NS, LONG_NS};
@@ -135,7 +130,6 @@ static void poll_waits_for_its_whole_timeout(void **state)
  * again: of 8 ms, 5 at least pass in the yield, and of 4 ms all. */
 static void long_yield_shortens_the_sleep_after_it(void **state)
 {
-    (void)state;
     post p;
     set_up(&p);
     nap_ms = 5;
@@ -158,7 +152,6 @@ static void *write_soon(void *context)
 
 static void poll_returns_when_a_descriptor_is_ready(void **state)
 {
-    (void)state;
     for (int way = 0; way < 3; way++) {
         post p;
         set_up(&p);
@@ -180,7 +173,6 @@ static void poll_returns_when_a_descriptor_is_ready(void **state)
 /* What is there already says nothing about the use of asking, nor does a wait that is too short. */
 static void adaptive_spin_learns_from_its_own_waits(void **state)
 {
-    (void)state;
     dw_adaptive_spin spin = {0, 0};
     post p;
     set_up(&p);

@@ -167,13 +167,11 @@ static void withstand(const flood *what, uint64_t least_messages)
 
 static void flood_of_empty_messages_with_new_tags_is_bounded(void **state)
 {
-    (void)state;
     withstand(&(flood){.len = 0, .has_many_tags = 1}, 200000);
 }
 
 static void flood_of_unreceived_messages_is_bounded(void **state)
 {
-    (void)state;
     withstand(&(flood){.len = 1024}, 60000);
 }
 
@@ -203,7 +201,6 @@ static void *send_much(void *context)
 
 static void waiting_receive_continues_when_others_make_room(void **state)
 {
-    (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
     suite_prepare(&pair, &tcp);
@@ -249,7 +246,6 @@ static unsigned longest_chain(const dw_inboxes *inboxes)
 
 static void tag_table_grows_and_shrinks(void **state)
 {
-    (void)state;
     enum { TAGS = 20000 };
     /* Consecutive tags, tags at equal distances, and tags that would all fall into neighbouring
      * places if the hash were a multiplication without a secret. */

@@ -19,7 +19,6 @@ static dw_status try_to_open(const char *uri, const dw_link_options *options, dw
 
 static void refuses_a_uri_without_a_known_scheme(void **state)
 {
-    (void)state;
     dw_why why;
     assert_int_equal(try_to_open("127.0.0.1:7000", NULL, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "tcp, loop, shaped"));
@@ -37,7 +36,6 @@ static void refuses_a_uri_without_a_known_scheme(void **state)
 
 static void refuses_a_transport_with_missing_functions(void **state)
 {
-    (void)state;
     dw_why why;
     for (int hole = 0; hole < 7; hole++) {
         dw_transport holed = suite_spoiled;
@@ -61,7 +59,6 @@ static void refuses_a_transport_with_missing_functions(void **state)
 
 static void refuses_impossible_link_options(void **state)
 {
-    (void)state;
     dw_why why;
     const dw_link_options strange = {.struct_size = sizeof strange, .role = (dw_link_role)9};
     assert_int_equal(try_to_open("loop://x", &strange, &why), DW_ERR_ARGUMENT);
@@ -89,7 +86,6 @@ static void *listen_until_told(void *context)
 
 static void a_loop_needs_a_free_name(void **state)
 {
-    (void)state;
     dw_why why;
     const dw_link_options options = {
         .struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 20};
@@ -118,29 +114,22 @@ typedef struct hasty_end {
 
 static dw_status hasty_open(void *endpoint, const dw_transport_open *how)
 {
-    (void)endpoint;
-    (void)how;
     return DW_OK;
 }
 
 static dw_status hasty_close(void *endpoint)
 {
-    (void)endpoint;
     return DW_OK;
 }
 
 static dw_status hasty_send(void *endpoint, void *request, const void *data, size_t len)
 {
-    (void)endpoint;
-    (void)data;
-    (void)len;
     *(unsigned char *)request = 1;
     return DW_OK;
 }
 
 static dw_status hasty_recv(void *endpoint, void *request, void *room, size_t cap)
 {
-    (void)request;
     assert_true(cap >= DW_LINK_HEADER_BYTES + 32);
     ((hasty_end *)endpoint)->room = room;
     return DW_OK;
@@ -167,14 +156,11 @@ static dw_transport_traits hasty_traits;
 
 static void hasty_describe(const void *endpoint, dw_transport_traits *traits)
 {
-    (void)endpoint;
     *traits = hasty_traits;
 }
 
 static void hasty_poll(const void *endpoint, int asks_kernel, dw_transport_state *state)
 {
-    (void)endpoint;
-    (void)asks_kernel;
     *state = (dw_transport_state){.struct_size = sizeof *state, .wait_fd = -1};
 }
 
@@ -192,7 +178,6 @@ static const dw_transport hasty = {.struct_size = sizeof hasty,
 
 static void a_hello_is_read_after_its_sender_left(void **state)
 {
-    (void)state;
     static const dw_transport *const more[] = {&hasty, NULL};
     const dw_link_options options = {.struct_size = sizeof options, .transports = more};
     dw_why why;
@@ -202,7 +187,6 @@ static void a_hello_is_read_after_its_sender_left(void **state)
 
 static void refuses_traits_that_contradict_each_other(void **state)
 {
-    (void)state;
     static const dw_transport *const more[] = {&hasty, NULL};
     static const struct {
         dw_transport_traits traits;
@@ -232,7 +216,6 @@ static void *given_context[2]; /* what the outer and the inner backend were give
 
 static dw_status behind_open(void *endpoint, const dw_transport_open *how)
 {
-    (void)endpoint;
     given_context[1] = how->context;
     return dw_say(how->why, DW_ERR_PEER, "nobody is behind %s", how->address);
 }
@@ -247,7 +230,6 @@ static dw_status front_open(void *endpoint, const dw_transport_open *how)
 
 static void each_backend_of_a_uri_gets_its_own_context(void **state)
 {
-    (void)state;
     static int of_front, of_behind;
     dw_transport front = hasty, behind = hasty;
     front.scheme = "front";
@@ -286,7 +268,6 @@ static void each_backend_of_a_uri_gets_its_own_context(void **state)
 
 static void refuses_contexts_for_unused_transports(void **state)
 {
-    (void)state;
     static int something;
     static const struct {
         dw_transport_context contexts[3];
@@ -314,7 +295,6 @@ static void describe_short(const void *endpoint, dw_transport_traits *traits)
 
 static void messages_are_limited_by_the_backend(void **state)
 {
-    (void)state;
     dw_transport in_short = suite_spoiled;
     in_short.scheme = "short";
     in_short.describe = describe_short;
@@ -343,7 +323,6 @@ static struct {
 
 static void note_late(void *context, const void *data, size_t len)
 {
-    (void)context, (void)data, (void)len;
     __atomic_store_n(&late.handled, 1, __ATOMIC_RELEASE);
 }
 
@@ -368,7 +347,6 @@ static void poll_late(const void *endpoint, int asks_kernel, dw_transport_state 
 
 static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void **state)
 {
-    (void)state;
     dw_transport in_late = suite_spoiled;
     in_late.scheme = "late";
     in_late.poll = poll_late;
@@ -418,7 +396,6 @@ static void call_once(suite_pair *pair)
 
 static void link_thread_wakes_rarely_while_callers_come_again(void **state)
 {
-    (void)state;
     const suite_backend loop = {.name = "loop", .uri = "loop://standby-%d", .one_process = 1};
     suite_pair pair;
     suite_prepare(&pair, &loop);
@@ -444,7 +421,6 @@ static void link_thread_wakes_rarely_while_callers_come_again(void **state)
 
 static void text_of_a_peer_cannot_control_a_terminal(void **state)
 {
-    (void)state;
     const struct {
         const char *said, *printed;
     } cases[] = {
@@ -466,7 +442,6 @@ static void text_of_a_peer_cannot_control_a_terminal(void **state)
 
 static void every_link_call_refuses_null(void **state)
 {
-    (void)state;
     void *data = NULL;
     size_t len;
     assert_int_equal(dw_link_send(NULL, 1, "x", 1), DW_ERR_ARGUMENT);
@@ -494,7 +469,6 @@ static void every_link_call_refuses_null(void **state)
 
 static void buffer_pool_keeps_buffers_up_to_its_limit(void **state)
 {
-    (void)state;
     const dw_allocator allocator = dw_mem_allocator(NULL);
     dw_buffer_pool pool = {.allocator = &allocator, .keep_bytes = 4096};
     dw_buffer *small = dw_buffer_take(&pool, 0), *large = dw_buffer_take(&pool, 4097);

@@ -116,7 +116,6 @@ static void nothing_is_left(void)
 /* Each allocation in turn fails: an error is returned where it matters, and no memory is lost. */
 static void any_allocation_may_fail(void **state)
 {
-    (void)state;
     static const char *const uris[] = {"loop://memory-%d", "tcp://127.0.0.1:0",
                                        "shaped:rate=1gbit/loop://memory-%d"};
     for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
@@ -173,9 +172,7 @@ static void wait_for_arrivals(dw_link *link, uint64_t n)
 {
     dw_link_counters now = {.struct_size = sizeof now};
     while (now.messages_received < n) {
-        void *got;
-        size_t len;
-        assert_int_equal(dw_link_recv(link, TAG + 2, 10, &got, &len), DW_PENDING);
+        assert_int_equal(suite_receive(link, TAG + 2, 10), DW_PENDING);
         dw_link_count(link, &now);
     }
 }
@@ -184,14 +181,11 @@ static void wait_for_arrivals(dw_link *link, uint64_t n)
  * delivers the messages that have arrived, and then returns the error. */
 static void a_link_continues_as_far_as_memory_allows(void **state)
 {
-    (void)state;
     static const char *const uris[] = {"loop://goes-on-%d", "tcp://127.0.0.1:0"};
     enum { SHORT = 100, LONG = 300000 };
     for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
         const suite_backend backend = {.name = "memory", .uri = uris[u]};
         static char data[LONG];
-        void *got;
-        size_t len;
         suite_pair pair;
         suite_prepare(&pair, &backend);
         start_counting(-1);
@@ -214,11 +208,11 @@ static void a_link_continues_as_far_as_memory_allows(void **state)
         wait_for_arrivals(pair.link[0], 3);
         fail_next();
         suite_send(pair.link[1], TAG, 4, 4 * LONG); /* longer than any buffer that exists */
-        while (dw_link_recv(pair.link[0], TAG + 1, 10, &got, &len) == DW_PENDING) {
+        while (suite_receive(pair.link[0], TAG + 1, 10) == DW_PENDING) {
         }
         assert_string_not_equal(dw_link_why(pair.link[0]), "");
         suite_expect(pair.link[0], TAG, 3, SHORT);
-        assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &got, &len), DW_ERR_NO_MEMORY);
+        assert_int_equal(suite_receive(pair.link[0], TAG, 0), DW_ERR_NO_MEMORY);
         suite_close(&pair);
         nothing_is_left();
     }
@@ -226,7 +220,6 @@ static void a_link_continues_as_far_as_memory_allows(void **state)
 
 static void an_allocator_needs_both_functions(void **state)
 {
-    (void)state;
     dw_why why;
     dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 20};
     options.allocator.allocate = ledger_allocate;

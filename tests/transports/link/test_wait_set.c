@@ -96,7 +96,6 @@ static void *send_all(void *context)
 
 static void wait_set_handles_messages_of_all_links_in_order(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
         static board b;
         place places[LINKS];
@@ -128,14 +127,10 @@ static void wait_set_handles_messages_of_all_links_in_order(void **state)
 
 /* ---- What ends the wait ---------------------------------------------------------------------- */
 
-static void ignore(void *context, const void *data, size_t len)
-{
-    (void)context, (void)data, (void)len;
-}
+static void ignore(void *context, const void *data, size_t len) {}
 
 static void wait_set_ends_at_an_event_or_a_timeout(void **state)
 {
-    (void)state;
     static board b;
     dw_link *many[DW_WAIT_SET_MOST + 1] = {NULL};
     set_up(&b, &backends[0]);
@@ -176,7 +171,6 @@ static void wait_until_claimed(dw_link *link)
 
 static void wait_set_ends_when_a_link_ends(void **state)
 {
-    (void)state;
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
         static board b;
         pthread_t thread;
@@ -188,10 +182,7 @@ static void wait_set_ends_when_a_link_ends(void **state)
         wait_until_claimed(b.here[1]);
         dw_link_close(b.pair[1].link[1]);
         b.pair[1].link[1] = NULL;
-        void *data;
-        size_t len;
-        assert_int_equal(dw_link_recv(b.here[1], TAG + 1, SUITE_PATIENCE_MS, &data, &len),
-                         DW_ERR_PEER);
+        assert_int_equal(suite_receive(b.here[1], TAG + 1, SUITE_PATIENCE_MS), DW_ERR_PEER);
         pthread_join(thread, &result);
         assert_int_equal((intptr_t)result, DW_OK);
         take_down(&b);
@@ -202,13 +193,11 @@ static void wait_set_ends_when_a_link_ends(void **state)
 
 static void note(void *context, const void *data, size_t len)
 {
-    (void)data, (void)len;
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
 static void wait_set_leaves_other_tags_to_their_handlers(void **state)
 {
-    (void)state;
     static board b;
     atomic_int noted = 0;
     pthread_t thread;
@@ -245,7 +234,6 @@ typedef struct slow_handler {
 static void take_slowly(void *context, const void *data, size_t len)
 {
     slow_handler *slow = context;
-    (void)data, (void)len;
     atomic_store(&slow->by_caller, pthread_equal(pthread_self(), slow->of->caller) != 0);
     atomic_store(&slow->begun, 1);
     suite_sleep_ms(30);
@@ -265,7 +253,6 @@ static void *remove_handler(void *context)
 
 static void handler_is_not_removed_while_a_caller_runs_it(void **state)
 {
-    (void)state;
     static board b;
     set_up(&b, &backends[0]);
     for (int tries = 0;; tries++) {

@@ -13,11 +13,7 @@ typedef struct loop_end {
     dw_status status;
 } loop_end;
 
-static void ignore(void *context, const char *uri)
-{
-    (void)context;
-    (void)uri;
-}
+static void ignore(void *context, const char *uri) {}
 
 static void *open_end(void *context)
 {
@@ -73,7 +69,6 @@ static int is_worth_testing(const loop_end *side)
 
 static void loop_wakeup_stays_until_its_request_is_tested(void **state)
 {
-    (void)state;
     loop_end side[2];
     char data[8] = "message", room[2][8];
     open_both(side);
@@ -96,7 +91,6 @@ static void loop_wakeup_stays_until_its_request_is_tested(void **state)
 
 static void loop_message_is_lost_when_its_sender_closes(void **state)
 {
-    (void)state;
     loop_end side[2];
     char *data = malloc(8), room[8];
     open_both(side);

@@ -21,12 +21,12 @@ static dw_mpi *mpi; /* not that of the other tests, because these messages do la
 /* One invalid thing that rank 1 does. Fields that are 0 stand for the correct value. */
 typedef struct misdeed {
     const char *name;
-    unsigned char meeting_version, hello_version, magic; /* are xored with the correct value */
-    uint32_t kind, credit, link_kind;                    /* of a note with data */
-    uint64_t value;                                      /* of the note; 0: its length */
-    size_t len;                                          /* of the note; 0: a message of 4 bytes */
-    size_t chunk;     /* length of a chunk that is sent after the note; 0: none */
-    dw_status status; /* the error that rank 0 must get */
+    unsigned char meeting_version; /* is xored with the correct value */
+    uint32_t kind, credit;         /* of a note with data */
+    uint64_t value;                /* of the note; 0: its length */
+    size_t len;                    /* of the note; 0: a message of 4 bytes */
+    size_t chunk;                  /* length of a chunk that is sent after the note; 0: none */
+    dw_status status;              /* the error that rank 0 must get */
     const char *word;
 } misdeed;
 
@@ -35,18 +35,6 @@ static const misdeed misdeeds[] = {
      .meeting_version = 3,
      .status = DW_ERR_VERSION,
      .word = "another version of the handshake"},
-    {.name = "greets for another link version",
-     .hello_version = 6,
-     .status = DW_ERR_VERSION,
-     .word = "same release"},
-    {.name = "greets as something else",
-     .magic = 1,
-     .status = DW_ERR_PROTOCOL,
-     .word = "does not speak"},
-    {.name = "sends a message of no known kind",
-     .link_kind = 0x55,
-     .status = DW_ERR_PROTOCOL,
-     .word = "rank 1"},
     {.name = "sends a note of no known kind",
      .kind = 77,
      .status = DW_ERR_PROTOCOL,
@@ -113,14 +101,13 @@ static void send_meeting(const misdeed *m, int kind, uint64_t peer_nonce)
     MPI_Send(note, sizeof note, MPI_BYTE, 0, 2 * number + 1, mpi->comm);
 }
 
-static void send_hello(const misdeed *m, int tag)
+static void send_hello(int tag)
 {
     enum { LEN = DW_LINK_HEADER_BYTES + HELLO_BYTES };
     unsigned char note[DW_MPI_NOTE_HEADER + LEN] = {0}, *message = note + DW_MPI_NOTE_HEADER;
     dw_put32(message + 4, DW_KIND_HELLO);
     memcpy(message + 8, "DWLK", 4);
-    message[8] ^= m->magic;
-    dw_put32(message + 12, DW_LINK_VERSION ^ m->hello_version);
+    dw_put32(message + 12, DW_LINK_VERSION);
     dw_put64(message + 16, 1 << 30);
     send_note(tag, DW_MPI_DATA, 0, LEN, note, sizeof note);
 }
@@ -131,7 +118,7 @@ static void send_invalid_note(const misdeed *m, int tag)
     unsigned char note[DW_MPI_NOTE_HEADER + DW_LINK_HEADER_BYTES + 4] = {0};
     size_t len = m->len ? m->len : sizeof note;
     dw_put32(note + DW_MPI_NOTE_HEADER, TAG);
-    dw_put32(note + DW_MPI_NOTE_HEADER + 4, m->link_kind ? m->link_kind : DW_KIND_DATA);
+    dw_put32(note + DW_MPI_NOTE_HEADER + 4, DW_KIND_DATA);
     send_note(tag, m->kind ? m->kind : DW_MPI_DATA, m->credit,
               m->value ? m->value : len - DW_MPI_NOTE_HEADER, note, len);
     if (m->chunk) MPI_Send(chunk, (int)m->chunk, MPI_BYTE, 0, tag + 1, mpi->comm);
@@ -154,15 +141,11 @@ static void misbehave(const misdeed *m)
              MPI_STATUS_IGNORE);
     int tag = (int)dw_get32(welcome + 24);
     send_meeting(m, CONFIRM, dw_get64(welcome + 8));
-    send_hello(m, tag);
-    int opens = !m->hello_version && !m->magic;
-    if (opens) {
-        send_invalid_note(m, tag);
-        wait_until_told();
-    }
+    send_hello(tag);
+    send_invalid_note(m, tag);
+    wait_until_told();
     /* A farewell, so that rank 0 does not wait for one. */
     send_note(tag, DW_MPI_FIN, 0, m->chunk != 0, farewell, sizeof farewell);
-    if (!opens) wait_until_told();
 }
 
 /* ---- Rank 0 ---------------------------------------------------------------------------------- */
@@ -183,9 +166,7 @@ static void expect_error(const misdeed *m)
     snprintf(uri, sizeof uri, "mpi://1/%d", (int)(m - misdeeds));
     dw_status status = dw_link_open(&link, uri, &options, &why);
     if (status == DW_OK) {
-        void *data;
-        size_t len;
-        status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len);
+        status = suite_receive(link, TAG, SUITE_PATIENCE_MS);
         snprintf(why.text, sizeof why.text, "%s", dw_link_why(link));
     }
     MPI_Send(NULL, 0, MPI_BYTE, 1, 0, program);
@@ -204,7 +185,6 @@ static void is_refused_with_a_sentence(void **state)
 
 static int together(void **state)
 {
-    (void)state;
     return MPI_Barrier(program) != MPI_SUCCESS;
 }
 

@@ -167,7 +167,6 @@ static void compare(MPI_Comm communicator)
 
 static void all_ranks_sum_as_over_tcp(void **state)
 {
-    (void)state;
     static float y[4][FLOATS], x[FLOATS], sum[FLOATS];
     compare(MPI_COMM_WORLD);
     /* Plain sums are those of a loop over the ranks. */
@@ -187,7 +186,6 @@ static void all_ranks_sum_as_over_tcp(void **state)
 /* Even and odd ranks at the same time, in the opposite order. With three ranks, one is alone. */
 static void ranks_of_a_part_sum_among_themselves(void **state)
 {
-    (void)state;
     MPI_Comm part;
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, -world_rank, &part);
     compare(part);
@@ -197,7 +195,6 @@ static void ranks_of_a_part_sum_among_themselves(void **state)
 /* A program may have a group of all and one of a part at the same time, over links of both. */
 static void groups_of_two_communicators_live_together(void **state)
 {
-    (void)state;
     static float x[FLOATS], y[2][FLOATS], alone[4][FLOATS];
     MPI_Comm part;
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &part);
@@ -223,7 +220,6 @@ static void groups_of_two_communicators_live_together(void **state)
 
 static void a_rank_without_a_communicator_is_refused(void **state)
 {
-    (void)state;
     MPI_Comm part, inter;
     dw_mpi *mpi = (dw_mpi *)(void *)&part;
     dw_why why = {.text = ""};
@@ -256,7 +252,6 @@ static void expect_none(dw_link *const *links, int n)
 
 static void bad_arguments_open_no_link(void **state)
 {
-    (void)state;
     dw_mpi *mpi;
     dw_link *links[MOST];
     dw_why why = {.text = ""};
@@ -297,14 +292,12 @@ static atomic_long live_bytes;
 
 static void *take(void *context, size_t bytes, size_t alignment)
 {
-    (void)context;
     atomic_fetch_add(&live_bytes, (long)bytes);
     return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 }
 
 static void give(void *context, void *memory, size_t bytes)
 {
-    (void)context;
     atomic_fetch_sub(&live_bytes, (long)bytes);
     free(memory);
 }
@@ -313,7 +306,6 @@ static void give(void *context, void *memory, size_t bytes)
  * close the links that they had among themselves. */
 static void ranks_that_disagree_open_no_link(void **state)
 {
-    (void)state;
     dw_mpi *mpi;
     dw_link *links[MOST];
     dw_why why = {.text = ""};
@@ -338,7 +330,6 @@ static void ranks_that_disagree_open_no_link(void **state)
 /* All ranks reach each test together. */
 static int together(void **state)
 {
-    (void)state;
     return MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS;
 }
 

@@ -4,39 +4,78 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "mpi_opening.h"
-#include "mpi_rig.h"
+#include "deltawire/mpi.h"
 #include "mpi_strangers.h"
 #include "transports/suite/counted.h"
+#include "transports/suite/transport_suite.h"
 
 enum { TAG = 7 };
 
-/* ---- Messages -------------------------------------------------------------------------------- */
+/* ---- The two ranks ----------------------------------------------------------------------------
+ */
 
-static void carries_every_size_both_ways(void **state)
+static MPI_Comm rig_program; /* its ranks are in another order than the world's */
+static dw_mpi *rig_mpi;      /* uses this communicator */
+static int rig_me, rig_other;
+static const char *rig_folder; /* which both ranks can access */
+static const dw_transport *rig_transports[2];
+static dw_transport_context rig_contexts[2];
+
+static dw_link_options rig_options(int rank)
 {
-    (void)state;
-    size_t chunk = 1 << 20,
-           sizes[] = {0,         1,         4095,          4096,          4097,        8191,
-                      8192,      8193,      65536,         65537,         chunk - 1,   chunk,
-                      chunk + 1, 4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0,
-                      3};
-    uint64_t n = sizeof sizes / sizeof *sizes;
-    dw_link *link = rig_open(0);
-    for (uint64_t i = 0; i < n; i++) {
-        if (rig_me == 0)
-            suite_send(link, TAG, i, sizes[i]);
-        else
-            suite_expect(link, TAG, i, sizes[i]);
-    }
-    for (uint64_t i = 0; i + 3 < n; i++) suite_send(link, TAG, i + 50, sizes[i]);
-    for (uint64_t i = 0; i + 3 < n; i++) suite_expect(link, TAG, i + 50, sizes[i]);
-    dw_link_close(link);
+    return (dw_link_options){.struct_size = sizeof(dw_link_options),
+                             .role = rank == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                             .open_timeout_ms = 30000,
+                             .transports = rig_transports,
+                             .contexts = rig_contexts};
 }
+
+/* Opens the link with this number between the two ranks. */
+static dw_link *rig_open_with(int number, const dw_link_options *options)
+{
+    char uri[32];
+    dw_why why;
+    dw_link *link = NULL;
+    snprintf(uri, sizeof uri, "mpi://%d/%d", rig_other, number);
+    if (dw_link_open(&link, uri, options, &why) != DW_OK) fail_msg("%s", why.text);
+    return link;
+}
+
+static dw_link *rig_open(int number)
+{
+    const dw_link_options options = rig_options(rig_me);
+    return rig_open_with(number, &options);
+}
+
+/* A setup for cmocka: waits until both ranks have reached the test. */
+static int rig_together(void **state)
+{
+    return MPI_Barrier(rig_program) != MPI_SUCCESS;
+}
+
+/* By a file in rig_folder, one rank tells the other something without a message. */
+static void rig_wait_for_file(const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", rig_folder, name);
+    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    while (access(path, F_OK) != 0 && suite_now_ns() < end) suite_sleep_ms(1);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+static void rig_make_file(const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", rig_folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static void links_of_different_numbers_are_different(void **state)
 {
-    (void)state;
     enum { LINKS = 3 };
     dw_link *links[LINKS];
     for (int i = 0; i < LINKS; i++) links[i] = rig_open(i * 2047);
@@ -50,7 +89,6 @@ static void links_of_different_numbers_are_different(void **state)
  * calls neither the library nor MPI. */
 static void messages_move_while_the_programs_call_nothing(void **state)
 {
-    (void)state;
     size_t len = (size_t)64 << 20;
     dw_link *link = rig_open(0);
     if (rig_me == 0) {
@@ -66,7 +104,6 @@ static void messages_move_while_the_programs_call_nothing(void **state)
 
 static void messages_of_the_program_are_not_mixed_with_ours(void **state)
 {
-    (void)state;
     /* This receive accepts any message from any rank, but must not get one of the link. */
     int own = -1;
     MPI_Request any;
@@ -83,78 +120,106 @@ static void messages_of_the_program_are_not_mixed_with_ours(void **state)
     dw_link_close(link);
 }
 
-/* ---- Errors ---------------------------------------------------------------------------------- */
+/* ---- Opening -----------------------------------------------------------------------------------
+ */
 
-/* Rank 0 sends two long messages, and cancels soon after the first bytes have left. Returns whether
- * rank 1 had received a part of a message by then. */
-static int cancel_within_a_message(dw_link *link, size_t whole)
+static void an_open_that_timed_out_does_not_disturb_the_next(void **state)
 {
-    int had_part = 0;
-    if (rig_me == 0) {
-        for (uint64_t n = 0; n < 2; n++) suite_send(link, TAG, n, whole);
-        while (counted(link).bytes_sent < whole / 16) suite_sleep_ms(1);
-        dw_link_cancel(link);
-        MPI_Recv(&had_part, 1, MPI_INT, rig_other, 5, rig_program, MPI_STATUS_IGNORE);
-        return had_part;
-    }
-    void *data;
-    size_t len;
-    dw_status status;
-    for (uint64_t n = 0;
-         (status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len)) == DW_OK; n++) {
-        assert_true(suite_is(data, len, n, whole));
-        dw_link_release(link, data);
-    }
-    assert_int_equal(status, DW_ERR_PEER);
-    had_part = strstr(dw_link_why(link),
-                      "rank 0 closed its end of the link in the middle of a message") != NULL;
-    MPI_Send(&had_part, 1, MPI_INT, rig_other, 5, rig_program);
-    return had_part;
-}
-
-static void a_rank_that_receives_nothing_is_a_timeout(void **state)
-{
-    (void)state;
+    dw_link *link = NULL;
+    dw_why why;
     dw_link_options options = rig_options(rig_me);
-    options.max_queued_bytes = 1 << 20;
-    if (rig_me == 0) options.peer_timeout_ms = 300;
-    dw_link *link = rig_open_with(4, &options);
-    dw_status status = rig_me == 0 ? DW_OK : DW_ERR_TIMEOUT;
-    if (rig_me == 0) {
-        size_t len = (size_t)4 << 20;
-        unsigned char *data = calloc(1, len);
-        int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
-        while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
-            status = dw_link_send(link, TAG, data, len);
-            if (status == DW_PENDING) suite_sleep_ms(2);
+    options.open_timeout_ms = 100;
+    char uri[32];
+    snprintf(uri, sizeof uri, "mpi://%d/9", rig_other);
+    /* First only the connector opens, twice, so that two requests wait at the listener. Then only
+     * the listener opens, and answers them. */
+    for (int turn = 0; turn < 3; turn++) {
+        MPI_Barrier(rig_program);
+        if ((turn < 2) == (rig_me == 1)) {
+            dw_status status = dw_link_open(&link, uri, &options, &why);
+            if (status != DW_ERR_TIMEOUT) fail_msg("%d: %s", (int)status, why.text);
         }
-        free(data);
     }
-    MPI_Barrier(rig_program); /* rank 1 has waited here all the time */
-    assert_int_equal(status, DW_ERR_TIMEOUT);
-    assert_true(rig_me == 1 || strstr(dw_link_why(link), "rank 1 took no"));
+    MPI_Barrier(rig_program);
+    link = rig_open(9);
+    suite_send(link, TAG, 1, 100);
+    suite_expect(link, TAG, 1, 100);
     dw_link_close(link);
 }
 
-/* Rank 1 waits for chunks that will not be sent, and rank 0 has sent chunks that nobody receives
- * any more: both ends must clean up. */
-static void cancelling_within_a_message_delivers_no_part(void **state)
+static void ignore_listening(void *context, const char *uri) {}
+
+/* Uses the backend without a link. An end that neither sends nor receives must still answer the
+ * other's farewell when it is turned. */
+static void idle_end_answers_the_close_of_the_other(void **state)
 {
-    (void)state;
-    size_t whole = (size_t)128 << 20;
-    dw_link *link;
-    int tries = 0, had_part;
-    do {
-        link = rig_open(6);
-        had_part = cancel_within_a_message(link, whole);
-        dw_link_close(link);
-    } while (!had_part && ++tries < 20);
-    assert_true(had_part);
-    link = rig_open(6);
-    suite_send(link, TAG, 1, whole / 4);
-    suite_expect(link, TAG, 1, whole / 4);
-    dw_link_close(link);
+    static const volatile int never = 0;
+    const dw_transport *table = rig_transports[0];
+    char address[16], path[300];
+    snprintf(address, sizeof address, "%d/9", rig_other);
+    snprintf(path, sizeof path, "%s/farewell", rig_folder);
+    dw_why why;
+    const dw_transport_open how = {.struct_size = sizeof how,
+                                   .address = address,
+                                   .role = rig_me < rig_other ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                   .timeout_ms = SUITE_PATIENCE_MS,
+                                   .peer_timeout_ms = SUITE_PATIENCE_MS,
+                                   .cancelled = &never,
+                                   .on_listening = ignore_listening,
+                                   .context = rig_mpi,
+                                   .why = &why};
+    void *end = calloc(1, table->endpoint_bytes);
+    assert_int_equal(table->open(end, &how), DW_OK);
+    if (rig_me == 0) {
+        dw_status closed = table->close(end);
+        rig_make_file("farewell"); /* before any check, because the other rank waits for it */
+        assert_int_equal(closed, DW_OK);
+    } else {
+        while (access(path, F_OK) != 0) assert_int_equal(table->turn(end, &why), DW_OK);
+        assert_int_equal(table->close(end), DW_OK);
+    }
+    free(end);
 }
+
+static void two_ends_of_the_same_role_do_not_connect(void **state)
+{
+    dw_link *link = NULL;
+    dw_why why;
+    dw_link_options options = rig_options(1);
+    options.open_timeout_ms = 2000; /* the other rank may come later to this test */
+    char uri[32];
+    snprintf(uri, sizeof uri, "mpi://%d/11", rig_other);
+    assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);
+    assert_non_null(strstr(why.text, "other role"));
+}
+
+static void mpi_address_error_names_the_wrong_part(void **state)
+{
+    const struct {
+        const char *uri, *word;
+        int offset;
+    } cases[] = {{"mpi://", "0 to 1", 6},
+                 {"mpi://2", "0 to 1", 6},
+                 {"mpi://-1", "is not a rank", 6},
+                 {"mpi://0x", "is not an address", 7},
+                 {"mpi://0/4096", "0 to 4095", 12},
+                 {"mpi://0/", "rank/number", 8},
+                 {"mpi://99999999999", "is not a rank", 6}};
+    const dw_link_options options = rig_options(1);
+    dw_link_options without = options;
+    without.contexts = NULL;
+    dw_link *link = NULL;
+    dw_why why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(dw_link_open(&link, cases[i].uri, &options, &why), DW_ERR_ADDRESS);
+        if (!strstr(why.text, cases[i].word)) fail_msg("'%s' lacks '%s'", why.text, cases[i].word);
+        assert_int_equal(why.offset, cases[i].offset);
+    }
+    assert_int_equal(dw_link_open(&link, "mpi://0", &without, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_mpi_create"));
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
 
 static int freed; /* how many communicators this process has freed */
 
@@ -169,7 +234,6 @@ int MPI_Comm_free(MPI_Comm *comm)
  * still work, because MPI would abort the program when a thread uses a freed communicator. */
 static void a_link_outlives_its_dw_mpi(void **state)
 {
-    (void)state;
     for (int is_careful = 0; is_careful < 2; is_careful++) {
         dw_mpi *place = NULL;
         dw_why why;
@@ -249,7 +313,6 @@ static char stuck_path[300];
  * files say that all tests had passed before. */
 static void stop_finalizing(int number)
 {
-    (void)number;
     static const char words[] = "MPI_Finalize does not end; the tests are over\n";
     if (write(2, words, sizeof words - 1) < 0) _exit(3);
     if (open(stuck_path, O_CREAT | O_WRONLY, 0600) < 0) _exit(4);
@@ -277,13 +340,14 @@ static int destroy_after_finalize(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(carries_every_size_both_ways, rig_together),
         cmocka_unit_test_setup(links_of_different_numbers_are_different, rig_together),
         cmocka_unit_test_setup(messages_move_while_the_programs_call_nothing, rig_together),
         cmocka_unit_test_setup(messages_of_the_program_are_not_mixed_with_ours, rig_together),
-        cmocka_unit_test_setup(a_rank_that_receives_nothing_is_a_timeout, rig_together),
-        cmocka_unit_test_setup(cancelling_within_a_message_delivers_no_part, rig_together),
         cmocka_unit_test_setup(a_link_outlives_its_dw_mpi, rig_together),
+        cmocka_unit_test_setup(an_open_that_timed_out_does_not_disturb_the_next, rig_together),
+        cmocka_unit_test_setup(idle_end_answers_the_close_of_the_other, rig_together),
+        cmocka_unit_test_setup(two_ends_of_the_same_role_do_not_connect, rig_together),
+        cmocka_unit_test_setup(mpi_address_error_names_the_wrong_part, rig_together),
     };
     const char *what = argc > 2 ? argv[2] : "";
     if (argc < 2) return 2;
@@ -304,7 +368,7 @@ int main(int argc, char **argv)
     if (rig_me == rank || size != 2) return fprintf(stderr, "rank %d of %d\n", rig_me, size);
     if (!strcmp(what, "death")) return lose_a_peer();
     if (!strcmp(what, "finalized")) return destroy_after_finalize();
-    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_opening() +
+    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) +
              run_mpi_strangers(&rig_program);
     MPI_Barrier(rig_program); /* the communicator still belongs to the program */
     dw_mpi_destroy(rig_mpi);

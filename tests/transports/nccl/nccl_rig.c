@@ -89,17 +89,12 @@ static void secure_describe(const void *end, dw_transport_traits *traits)
 
 static const dw_transport *find_loop(void *context, const char *uri, dw_transport_open *how)
 {
-    (void)context;
     how->context = NULL;
     how->address = uri + strlen("loop://");
     return &secure_loop;
 }
 
-static void ignore(void *context, const char *uri)
-{
-    (void)context;
-    (void)uri;
-}
+static void ignore(void *context, const char *uri) {}
 
 static void *open_raw(void *context)
 {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_nccl.c - links over NCCL, without NCCL and GPU: over a fake that compares sizes and, if a
  * test wants that, completes calls late. */
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "nccl_rig.h"
 #include "transports/suite/counted.h"
 
@@ -12,7 +8,6 @@
 
 static void sends_and_receives_have_the_same_size(void **state)
 {
-    (void)state;
     static const size_t lengths[] = {0,
                                      1,
                                      16375,
@@ -52,7 +47,6 @@ static void sends_and_receives_have_the_same_size(void **state)
 /* An idle link must have no receive on the GPU, because it would delay the program's own work. */
 static void an_idle_link_has_no_work_on_the_gpu(void **state)
 {
-    (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:loop://idle-%d");
     pair.options[1].max_queued_bytes = 1 << 20;
@@ -102,7 +96,6 @@ static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len
 
 static void gpu_memory_is_used_without_staging(void **state)
 {
-    (void)state;
     rig_reset();
     rig_raw_end raw[2];
     rig_open_raw(raw);
@@ -135,86 +128,16 @@ static void gpu_memory_is_used_without_staging(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Two processes, as with real GPUs -------------------------------------------------------- */
-
-static void send_until_killed(int fd)
-{
-    char uri[256] = "";
-    if (read(fd, uri, sizeof uri - 1) <= 0) _exit(2);
-    const dw_link_options options = {
-        .struct_size = sizeof options,
-        .transports = rig_transports,
-        .contexts = (const dw_transport_context[]){{"nccl", rig_create(NULL)}, {NULL, NULL}}};
-    dw_link *link;
-    if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
-    for (;;) {
-        static char data[200000];
-        dw_status status = dw_link_send(link, RIG_TAG, data, sizeof data);
-        if (status == DW_PENDING)
-            dw_link_wait_room(link, sizeof data, -1);
-        else if (status != DW_OK)
-            _exit(0);
-    }
-}
-
-static void tell_child(void *context, const char *uri)
-{
-    if (write(*(const int *)context, uri, strlen(uri) + 1) < 0) abort();
-}
-
-/* Runs first, because it forks while there is only one thread. */
-static void notices_at_once_that_the_peer_was_killed(void **state)
-{
-    (void)state;
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    rig_reset();
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) send_until_killed(ends[0]);
-    dw_nccl *own = rig_create(NULL);
-    const dw_link_options options = {
-        .struct_size = sizeof options,
-        .role = DW_LINK_LISTEN,
-        .open_timeout_ms = 30000,
-        .transports = rig_transports,
-        .contexts = (const dw_transport_context[]){{"nccl", own}, {NULL, NULL}},
-        .on_listening = tell_child,
-        .listening_context = &ends[1]};
-    dw_link *link;
-    dw_why why;
-    if (dw_link_open(&link, "nccl:tcp://127.0.0.1:0", &options, &why) != DW_OK)
-        fail_msg("%s", why.text);
-    dw_status status = DW_OK;
-    for (int messages = 0; status == DW_OK; messages++) {
-        void *data;
-        size_t len;
-        status = dw_link_recv(link, RIG_TAG, SUITE_PATIENCE_MS / 2, &data, &len);
-        if (status == DW_OK) dw_link_release(link, data);
-        if (messages == 20) kill(child, SIGKILL);
-    }
-    assert_int_equal(status, DW_ERR_PEER); /* noticed at once, not by a timeout */
-    assert_string_not_equal(dw_link_why(link), "");
-    dw_link_close(link);
-    dw_nccl_destroy(own);
-    waitpid(child, NULL, 0);
-    close(ends[0]);
-    close(ends[1]);
-    rig_nothing_is_left();
-}
-
 int main(int argc, char **argv)
 {
     if (!rig_begin(argc, argv)) return fprintf(stderr, "usage: test_nccl FAKE-LIBRARY\n");
-    const struct CMUnitTest first[] = {cmocka_unit_test(notices_at_once_that_the_peer_was_killed)};
-    int failed = cmocka_run_group_tests_name("nccl, two processes", first, NULL, NULL);
     rig_common = rig_create(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sends_and_receives_have_the_same_size),
         cmocka_unit_test(an_idle_link_has_no_work_on_the_gpu),
         cmocka_unit_test(gpu_memory_is_used_without_staging),
     };
-    failed += cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
     dw_nccl_destroy(rig_common);
     return failed;
 }

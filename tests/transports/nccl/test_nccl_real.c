@@ -36,7 +36,6 @@ static void *loaded;
 
 static void has_every_symbol_and_is_new_enough(void **state)
 {
-    (void)state;
     int version = 0;
     assert_int_equal(library.get_version(&version), DW_NCCL_SUCCESS);
     assert_int_equal(version, library.version);
@@ -46,7 +45,6 @@ static void has_every_symbol_and_is_new_enough(void **state)
 
 static void nccl_already_loaded_by_the_program_is_used(void **state)
 {
-    (void)state;
     void *theirs = dlsym(loaded, "ncclGetVersion"), *ours;
     memcpy(&ours, &library.get_version, sizeof ours);
     assert_ptr_equal(ours, theirs);
@@ -54,7 +52,6 @@ static void nccl_already_loaded_by_the_program_is_used(void **state)
 
 static void unique_ids_are_unique(void **state)
 {
-    (void)state;
     dw_nccl_id id[2];
     for (int i = 0; i < 2; i++) {
         int error = library.get_id(&id[i]);
@@ -66,13 +63,11 @@ static void unique_ids_are_unique(void **state)
 
 static void errors_have_texts(void **state)
 {
-    (void)state;
     assert_string_not_equal(dw_nccl_library_error(&library, NULL, DW_NCCL_SYSTEM_ERROR), "");
 }
 
 static void without_a_gpu_the_error_says_why(void **state)
 {
-    (void)state;
     dw_nccl *nccl;
     dw_why why;
     dw_status status = dw_nccl_create(&nccl, NULL, &why);

@@ -9,16 +9,13 @@
 
 static void a_transfer_without_progress_is_aborted(void **state)
 {
-    (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
     pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 1000;
     suite_open(&pair);
     fake_nccl_stand_still();
     suite_send(pair.link[0], RIG_TAG, 0, 300000);
-    void *data;
-    size_t len;
-    dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
+    dw_status status = suite_receive(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS);
     /* It depends on which end notices first. */
     assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER);
     assert_true(fake_nccl_now().sends == 1 && fake_nccl_now().receives == 1);
@@ -29,7 +26,6 @@ static void a_transfer_without_progress_is_aborted(void **state)
 
 static void communicators_that_never_connect_are_a_timeout(void **state)
 {
-    (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
     pair.options[0].open_timeout_ms = pair.options[1].open_timeout_ms = 1000;
@@ -50,7 +46,6 @@ static void communicators_that_never_connect_are_a_timeout(void **state)
  * bytes, and must give back everything. */
 static void every_call_may_fail_once(void **state)
 {
-    (void)state;
     long calls = -1, failed = 0;
     for (long n = 0; calls < 0 || n < calls; n++) {
         suite_pair pair;
@@ -142,7 +137,6 @@ static dw_status status_after(const forged *note)
 
 static void invalid_control_messages_end_the_link(void **state)
 {
-    (void)state;
     rig_reset();
     const forged honest[] = {{DW_NCCL_DATA, 0, 10, 10, 1},
                              {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS},
@@ -175,7 +169,6 @@ static void invalid_control_messages_end_the_link(void **state)
 
 static void ends_with_different_nccl_settings_do_not_connect(void **state)
 {
-    (void)state;
     for (int which = 0; which < 2; which++) {
         suite_pair pair;
         rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
@@ -226,7 +219,6 @@ static void *open_plain(void *context)
 
 static void a_peer_without_nccl_is_recognized(void **state)
 {
-    (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
     pthread_t other;
@@ -241,7 +233,6 @@ static void a_peer_without_nccl_is_recognized(void **state)
 
 static void a_communicator_of_the_program_is_split_and_not_changed(void **state)
 {
-    (void)state;
     rig_reset();
     dw_nccl_comm comm[2] = {NULL, NULL};
     dw_nccl *own[2];
@@ -281,7 +272,6 @@ static void a_communicator_of_the_program_is_split_and_not_changed(void **state)
 
 static void nccl_create_error_names_what_is_missing(void **state)
 {
-    (void)state;
     rig_reset();
     dw_nccl *nccl = (dw_nccl *)(uintptr_t)1;
     dw_why why;

@@ -60,14 +60,12 @@ static double wire_seconds(int messages, size_t wire_len, double bits_per_second
 /* On the wire, the link adds 8 bytes to a message, tcp another 8, and loop none. */
 static void large_message_takes_as_long_as_the_rate_says(void **state)
 {
-    (void)state;
     takes("shaped:rate=40mbit/loop://one-%d", 1, 999992, wire_seconds(1, 1000000, 40e6));
     takes("shaped:rate=40mbit/loop://one-%d", 1, 1999992, wire_seconds(1, 2000000, 40e6));
 }
 
 static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
 {
-    (void)state;
     /* Each message takes 100 microseconds. A thread that slept for each of them would oversleep by
      * half of that. Even instrumented builds on a busy machine can carry a message in this time. */
     takes("shaped:rate=8mbit/tcp://127.0.0.1:0", 8000, 84, wire_seconds(8000, 100, 8e6));
@@ -76,7 +74,6 @@ static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
 
 static void many_messages_are_delayed_only_once(void **state)
 {
-    (void)state;
     takes("shaped:rate=8mbit,delay=150ms/loop://delay-%d", 100, 2492,
           wire_seconds(100, 2500, 8e6) + 0.15);
     takes("shaped:delay=200ms/loop://delay-%d", 50, 1000, 0.2);
@@ -101,7 +98,6 @@ static void *carry(void *context)
 
 static void the_two_directions_do_not_slow_each_other(void **state)
 {
-    (void)state;
     const suite_backend backend = {
         .name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
     double least = 1e9;
@@ -126,7 +122,6 @@ static void the_two_directions_do_not_slow_each_other(void **state)
 /* If the wire is so slow that a message takes longer than the timeout, the peer is not dead. */
 static void a_slow_message_is_no_timeout(void **state)
 {
-    (void)state;
     const suite_backend backend = {
         .name = "shaped", .uri = "shaped:rate=800kbit/loop://slow-%d", .one_process = 1};
     suite_pair pair;
@@ -145,7 +140,6 @@ static void a_slow_message_is_no_timeout(void **state)
 
 static void counts_the_bytes_on_the_wire(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "shaped",
                                    .uri = "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:0"};
     suite_pair pair;
@@ -175,7 +169,6 @@ static void counts_the_bytes_on_the_wire(void **state)
  * has returned, the counters must contain all of them. */
 static void flush_returns_after_messages_are_counted(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "shaped",
                                    .uri = "shaped:rate=1mbit/loop://shaped-count-%d"};
     suite_pair pair;
@@ -195,7 +188,6 @@ static void flush_returns_after_messages_are_counted(void **state)
 
 static void shaped_uri_error_names_the_wrong_word(void **state)
 {
-    (void)state;
     const struct {
         const char *uri, *blamed;
         dw_status status;

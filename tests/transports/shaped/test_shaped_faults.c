@@ -42,22 +42,17 @@ static int bits_of(unsigned byte)
 
 static dw_status note_open(void *end, const dw_transport_open *how)
 {
-    (void)end;
-    (void)how;
     return DW_OK;
 }
 
 static dw_status note_close(void *end)
 {
-    (void)end;
     return DW_OK;
 }
 
 /* A message contains its number three times, so that it can be read although a bit is flipped. */
 static dw_status note_send(void *end, void *request, const void *data, size_t len)
 {
-    (void)end;
-    (void)request;
     const unsigned char *got = data;
     unsigned char expected[LEN];
     uint64_t a = dw_get64(got + NUMBER_AT), b = dw_get64(got + NUMBER_AT + 8),
@@ -78,32 +73,22 @@ static dw_status note_send(void *end, void *request, const void *data, size_t le
 
 static dw_status note_recv(void *end, void *request, void *room, size_t cap)
 {
-    (void)end;
-    (void)request;
-    (void)room;
-    (void)cap;
     return DW_OK;
 }
 
 static dw_status note_test(void *end, void *request, size_t *len, dw_why *why)
 {
-    (void)end;
-    (void)request;
-    (void)why;
     *len = LEN;
     return DW_OK;
 }
 
 static void note_describe(const void *end, dw_transport_traits *traits)
 {
-    (void)end;
     *traits = (dw_transport_traits){.struct_size = sizeof *traits, .peer = "the notes"};
 }
 
 static void note_poll(const void *end, int asks_kernel, dw_transport_state *state)
 {
-    (void)end;
-    (void)asks_kernel;
     *state = (dw_transport_state){
         .struct_size = sizeof *state, .wait_fd = -1, .wake_ns = -1, .wire_sent = notes.bytes};
 }
@@ -122,7 +107,6 @@ static const dw_transport note_transport = {.struct_size = sizeof(dw_transport),
 
 static const dw_transport *find_notes(void *context, const char *uri, dw_transport_open *how)
 {
-    (void)context;
     how->address = uri;
     return &note_transport;
 }
@@ -224,7 +208,6 @@ static void is_about(size_t counted, double messages, double chance)
 
 static void each_fault_has_the_requested_frequency(void **state)
 {
-    (void)state;
     enum { N = 20000 };
     send_all("loss=10%,time=virtual", DW_LINK_LISTEN, N);
     found_faults found = count(N);
@@ -251,7 +234,6 @@ static void each_fault_has_the_requested_frequency(void **state)
 
 static void the_same_seed_gives_the_same_faults(void **state)
 {
-    (void)state;
     enum { N = 3000 };
     static noted first[2 * N];
     const char *const words =
@@ -273,7 +255,6 @@ static void the_same_seed_gives_the_same_faults(void **state)
 
 static void hello_and_goodbye_messages_have_no_faults(void **state)
 {
-    (void)state;
     fault_wire wire;
     open_wire(&wire, "loss=100%,corrupt=100%,duplicate=100%,reorder=100%", DW_LINK_LISTEN);
     assert_int_equal(send_one(&wire, DW_KIND_HELLO), DW_OK);
@@ -294,7 +275,6 @@ static void hello_and_goodbye_messages_have_no_faults(void **state)
 
 static void reorder_holds_the_last_message_for_a_limited_time(void **state)
 {
-    (void)state;
     fault_wire wire;
     open_wire(&wire, "reorder=100%:5ms,time=virtual", DW_LINK_LISTEN);
     int64_t begun = suite_now_ns();
@@ -314,7 +294,6 @@ static void reorder_holds_the_last_message_for_a_limited_time(void **state)
 
 static void the_traits_say_which_faults_can_occur(void **state)
 {
-    (void)state;
     static const struct {
         const char *words;
         int loses, doubles, reorders, damages;
@@ -344,7 +323,6 @@ static void the_traits_say_which_faults_can_occur(void **state)
 /* Messages that would take hours are sent with a single test each. */
 static void virtual_time_needs_no_waiting(void **state)
 {
-    (void)state;
     send_all("rate=1bit,delay=3600s,jitter=3600s,stall=50%:3600s,time=virtual", DW_LINK_LISTEN,
              1000);
     assert_int_equal(notes.n, 1000);
@@ -367,7 +345,6 @@ static double first_wake_s(const char *words)
 /* Measures the time until a message is due, for 200 different seeds. */
 static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
 {
-    (void)state;
     enum { N = 200 };
     double sum = 0, least = 1e9, most = 0;
     for (int i = 0; i < N; i++) {
@@ -386,7 +363,6 @@ static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
 
 static void a_stall_delays_all_later_messages(void **state)
 {
-    (void)state;
     fault_wire wire;
     dw_transport_state before = {.struct_size = sizeof before}, after = before;
     size_t len;
@@ -420,7 +396,6 @@ static uint64_t messages_until_cut(const char *words)
 
 static void disconnect_breaks_the_link_after_the_given_traffic(void **state)
 {
-    (void)state;
     assert_int_equal(messages_until_cut("disconnect=100,time=virtual"), 100);
     assert_int_equal(messages_until_cut("disconnect=4kb,time=virtual"), 4000 / LEN);
     assert_int_equal(messages_until_cut("disconnect=1,time=virtual"), 1);

@@ -88,6 +88,15 @@ void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
     dw_link_release(link, data);
 }
 
+dw_status suite_receive(dw_link *link, uint32_t tag, int timeout_ms)
+{
+    void *data;
+    size_t len;
+    dw_status status = dw_link_recv(link, tag, timeout_ms, &data, &len);
+    if (status == DW_OK) dw_link_release(link, data);
+    return status;
+}
+
 uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len)
 {
     enum { MOST = 4000 };

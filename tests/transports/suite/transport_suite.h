@@ -72,6 +72,8 @@ int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
 /* Sends message n, waiting for room in the queue. suite_expect receives and checks it. */
 void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len);
 void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len);
+/* Receives a message and drops it. Returns what dw_link_recv returns. */
+dw_status suite_receive(dw_link *link, uint32_t tag, int timeout_ms);
 /* Sends messages that nobody receives, until the receiver has reached its limit and nothing has
  * moved for a second. Returns how many were accepted. */
 uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len);

@@ -45,10 +45,8 @@ typedef struct talker {
 static void *wait_in_recv(void *context)
 {
     talker *me = context;
-    void *data;
-    size_t len;
     __atomic_store_n(&me->thread, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
-    me->status = dw_link_recv(me->link, TAG, -1, &data, &len);
+    me->status = suite_receive(me->link, TAG, -1);
     return NULL;
 }
 
@@ -91,10 +89,8 @@ static void cancelling_ends_every_call_at_both_ends(void **state)
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     assert_int_equal(waiting[0].status, DW_ERR_CANCELLED);
     assert_int_equal(waiting[1].status, DW_ERR_PEER);
-    void *data;
-    size_t len;
     assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_CANCELLED);
-    assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &data, &len), DW_ERR_CANCELLED);
+    assert_int_equal(suite_receive(pair.link[0], TAG, 0), DW_ERR_CANCELLED);
     assert_int_equal(dw_link_flush(pair.link[0], -1), DW_ERR_CANCELLED);
     assert_int_equal(dw_link_send(pair.link[1], TAG, "x", 1), DW_ERR_PEER);
     assert_non_null(strstr(dw_link_why(pair.link[0]), "cancelled"));
@@ -158,9 +154,9 @@ typedef struct closer {
 
 static void close_here(void *context, const void *data, size_t len)
 {
-    closer *me = context;
     (void)data;
     (void)len;
+    closer *me = context;
     __atomic_add_fetch(&me->calls, 1, __ATOMIC_RELAXED);
     dw_link_close(me->link);
 }
@@ -174,9 +170,7 @@ static void a_handler_may_close_its_link(void **state)
     while (counted(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
     pair.link[1] = NULL; /* the handler closes it */
     assert_int_equal(dw_link_handle(there.link, TAG, close_here, &there), DW_OK);
-    void *data;
-    size_t len;
-    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PEER);
+    assert_int_equal(suite_receive(pair.link[0], TAG, SUITE_PATIENCE_MS), DW_ERR_PEER);
     assert_non_null(strstr(dw_link_why(pair.link[0]), "closed the link"));
     suite_close(&pair);
     assert_int_equal(__atomic_load_n(&there.calls, __ATOMIC_RELAXED), 1);
@@ -225,8 +219,7 @@ static void a_forked_child_cannot_use_the_link(void **state)
     suite_close(&pair);
 }
 
-enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, PART_BYTES = 4 << 20 };
-enum { LONG_BYTES = (SUITE_UNDER_TSAN ? 32 : 256) << 20 };
+enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, PART_BYTES = 4 << 20, LONG_BYTES = 32 << 20 };
 
 /* The child sends some short messages, then long ones without end. */
 static size_t length_of(uint64_t n)
@@ -378,9 +371,7 @@ static void a_peer_that_receives_nothing_is_a_timeout(void **state)
 static void *receive_and_close(void *context)
 {
     dw_link **link = context;
-    void *data;
-    size_t len;
-    dw_status status = dw_link_recv(*link, TAG, SUITE_PATIENCE_MS, &data, &len);
+    dw_status status = suite_receive(*link, TAG, SUITE_PATIENCE_MS);
     dw_link_close(*link);
     *link = status == DW_OK ? NULL : *link;
     return NULL;
@@ -432,10 +423,8 @@ static void an_idle_link_stays_open(void **state)
     for (uint64_t n = 0; n < 2; n++) {
         suite_send(pair.link[0], TAG, n, 5000);
         suite_expect(pair.link[1], TAG, n, 5000);
-        void *data;
-        size_t len;
-        assert_int_equal(dw_link_recv(pair.link[1], TAG, IDLE_MS, &data, &len), DW_PENDING);
-        assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &data, &len), DW_PENDING);
+        assert_int_equal(suite_receive(pair.link[1], TAG, IDLE_MS), DW_PENDING);
+        assert_int_equal(suite_receive(pair.link[0], TAG, 0), DW_PENDING);
     }
     suite_close(&pair);
 }
@@ -573,10 +562,7 @@ static void a_message_of_unknown_kind_ends_the_link(void **state)
     suite_send(pair.link[1], TAG, 0, 50);
     suite_expect(pair.link[0], TAG, 0, 50);
     suite_send(pair.link[1], TAG, 1, 50);
-    void *data;
-    size_t len;
-    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len),
-                     DW_ERR_PROTOCOL);
+    assert_int_equal(suite_receive(pair.link[0], TAG, SUITE_PATIENCE_MS), DW_ERR_PROTOCOL);
     assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_PROTOCOL);
     suite_close(&pair);
 }

@@ -240,7 +240,6 @@ static atomic_int port_told;
 
 static void note_port(void *context, const char *uri)
 {
-    (void)context;
     atomic_store(&port_told, atoi(strrchr(uri, ':') + 1));
 }
 

@@ -102,7 +102,6 @@ static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
 
 static void tcp_address_error_names_the_wrong_part(void **state)
 {
-    (void)state;
     const struct {
         const char *uri;
         dw_link_role role;
@@ -132,7 +131,6 @@ static void tcp_address_error_names_the_wrong_part(void **state)
 
 static void says_that_a_port_is_in_use(void **state)
 {
-    (void)state;
     int port;
     int fd = raw_listen(&port);
     char uri[64], number[8];
@@ -147,7 +145,6 @@ static void says_that_a_port_is_in_use(void **state)
 
 static void dial_error_says_that_nobody_listens(void **state)
 {
-    (void)state;
     int port;
     close(raw_listen(&port)); /* finds a free port */
     char uri[64];
@@ -175,7 +172,6 @@ static void *dial(void *context)
 
 static void dials_until_somebody_listens(void **state)
 {
-    (void)state;
     int port;
     close(raw_listen(&port));
     late_dialler dialler;
@@ -199,7 +195,6 @@ static void dials_until_somebody_listens(void **state)
 /* All else about IPv6 is as with IPv4, over which the suite runs. */
 static void links_work_over_ipv6(void **state)
 {
-    (void)state;
     const suite_backend six = {.name = "tcp over IPv6", .uri = "tcp://[::1]:0"};
     suite_pair pair;
     suite_prepare(&pair, &six);
@@ -234,7 +229,6 @@ static void connect_with_another_version(int port)
 
 static void listener_ignores_clients_that_are_not_deltawire(void **state)
 {
-    (void)state;
     suite_listener waiting;
     start_listening(&waiting, 30000, 0);
     enum { STRANGERS = 120 };
@@ -287,7 +281,6 @@ static void *serve_falsely(void *context)
 
 static void says_that_the_listener_is_another_program(void **state)
 {
-    (void)state;
     const struct {
         const char *says, *word;
         dw_status status;
@@ -313,7 +306,6 @@ static void says_that_the_listener_is_another_program(void **state)
 
 static void listener_timeout_names_the_refused_clients(void **state)
 {
-    (void)state;
     suite_listener waiting;
     start_listening(&waiting, 3000, 0);
     for (int i = 0; i < 3; i++) connect_with_another_version(waiting.port);
@@ -346,9 +338,7 @@ static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeo
     if (waiting.status != DW_OK) fail_msg("%s", waiting.why.text);
     raw_send(fd, bytes, len);
     if (hang_up) shutdown(fd, SHUT_WR);
-    void *data;
-    size_t got;
-    dw_status status = dw_link_recv(waiting.link, TAG, 30000, &data, &got);
+    dw_status status = suite_receive(waiting.link, TAG, 30000);
     snprintf(why, why_cap, "%s", dw_link_why(waiting.link));
     dw_link_close(waiting.link);
     close(fd);
@@ -357,7 +347,6 @@ static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeo
 
 static void error_names_what_a_failing_peer_did(void **state)
 {
-    (void)state;
     char why[300];
     /* A record that says 100 bytes, of which only 10 are sent. */
     const unsigned char part[RECORD + 10] = {
@@ -509,10 +498,8 @@ typedef struct busy_wait {
 static void *wait_for_it(void *context)
 {
     busy_wait *me = context;
-    void *data;
-    size_t len;
     me->status = me->sends ? dw_link_flush(me->link, SUITE_PATIENCE_MS)
-                           : dw_link_recv(me->link, TAG, SUITE_PATIENCE_MS, &data, &len);
+                           : suite_receive(me->link, TAG, SUITE_PATIENCE_MS);
     atomic_store(&me->has_ended, 1);
     return NULL;
 }
@@ -560,7 +547,6 @@ static void expect_timeout(int owes, int action)
 
 static void what_is_no_progress_does_not_delay_a_timeout(void **state)
 {
-    (void)state;
     for (int action = STATE; action <= COME_BACK; action++) expect_timeout(OWES_NOTHING, action);
     for (int action = STATE; action <= COME_BACK_AND_BEGIN; action++) {
         /* To send is progress, and to begin again is to send the rest of what has begun. */

@@ -63,7 +63,6 @@ static int make_silent_port(int fds[MOST])
 
 static void a_silent_address_leaves_time_for_the_next(void **state)
 {
-    (void)state;
     int fds[MOST];
     if (!make_silent_port(fds)) skip();
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
@@ -84,7 +83,6 @@ static void a_silent_address_leaves_time_for_the_next(void **state)
  * here no time is left to connect, although the peer listens. */
 static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
 {
-    (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
     suite_prepare(&pair, &tcp);
@@ -100,7 +98,6 @@ static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
 
 static void a_cancelled_open_ends_after_a_slow_lookup(void **state)
 {
-    (void)state;
     const volatile int cancelled = 1;
     const dw_link_options options = {.struct_size = sizeof options,
                                      .open_timeout_ms = SUITE_PATIENCE_MS,

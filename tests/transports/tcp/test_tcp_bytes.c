@@ -60,7 +60,6 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 
 static void reads_and_writes_may_be_short(void **state)
 {
-    (void)state;
     for (int most = 1; most <= 13; most += 3) {
         suite_pair pair;
         suite_prepare(&pair, most % 2 ? &tcp4 : &tcp_one);
@@ -105,7 +104,6 @@ typedef struct kernel_counts {
 
 static void counters_agree_with_the_kernel(void **state)
 {
-    (void)state;
     suite_pair pair;
     suite_prepare(&pair, &tcp_one);
     suite_open(&pair);

@@ -50,7 +50,6 @@ static void expect_accepted(int n)
 
 static void an_open_link_does_not_spin_without_descriptors(void **state)
 {
-    (void)state;
     static const int reasons[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
@@ -76,7 +75,6 @@ static void an_open_link_does_not_spin_without_descriptors(void **state)
 
 static void *make_room(void *context)
 {
-    (void)context;
     suite_sleep_ms(FULL_MS);
     atomic_store(&is_full, 0);
     return NULL;
@@ -84,7 +82,6 @@ static void *make_room(void *context)
 
 static void a_listener_accepts_its_peer_with_a_free_descriptor(void **state)
 {
-    (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?stripes=1"};
     suite_pair pair;
     suite_prepare(&pair, &tcp);
@@ -114,7 +111,6 @@ static void leave_descriptors(rlim_t n)
 
 static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
 {
-    (void)state;
     const struct {
         const char *uri;
         dw_link_role role;

@@ -57,7 +57,6 @@ static void expect_same_as_kernel(dw_link *link, int port)
 
 static void retransmissions_are_counted(void **state)
 {
-    (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
     suite_prepare(&pair, &tcp);
@@ -213,7 +212,6 @@ static void run_machines(machine *all, int n)
 /* Whoever sends first, and whether the first limit of segments is enough or not. */
 static void long_messages_pass_where_only_short_packets_do(void **state)
 {
-    (void)state;
     machine all[8] = {
         [0] = {.mtu = 1300, .options = "?stripes=1", .expects = LONG, .sends = LONG, .answers = 1},
         [1] = {.mtu = 1300, .options = "?stripes=1", .sends = LONG, .expects = LONG},
@@ -237,7 +235,6 @@ static void long_messages_pass_where_only_short_packets_do(void **state)
 
 static void what_never_arrives_is_an_error_that_names_the_cause(void **state)
 {
-    (void)state;
     machine all[4] = {{.options = "", .is_covered = 1, .expects = 3000},
                       {.options = "", .is_covered = 1, .sends = 3000},
                       {.options = "?stripes=1", .sends = LONG},

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "knock.h"
+#include "support/tool.h"
 #include "tcp_proxy.h"
 #include "transports/suite/counted.h"
 
@@ -17,20 +18,10 @@ enum { TAG = 3 };
 
 /* ---- Cuts ------------------------------------------------------------------------------------ */
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = *state;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* Most messages are short, and some have several chunks. */
 static size_t length_of(uint64_t n)
 {
-    uint64_t state = n;
-    uint64_t random = next_random(&state);
+    uint64_t random = test_next(&(test_random){n});
     return random % 5 == 0 ? (size_t)(random >> 8) % 1500000 : (size_t)(random >> 8) % 3000;
 }
 
@@ -86,8 +77,9 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
         pthread_create(&threads[2 + i], NULL, listen_to_all, &listeners[i]);
     }
     int cuts = 0;
+    test_random choices = {seed};
     while (!atomic_load(&listeners[0].done) || !atomic_load(&listeners[1].done)) {
-        uint64_t random = next_random(&seed);
+        uint64_t random = test_next(&choices);
         int n = proxy_count(pair.proxy), newest = n > 8 ? n - 8 : 0;
         suite_sleep_ms((int)(random % 23));
         if (cuts >= 150) continue;
@@ -129,7 +121,6 @@ static void every_message_arrives_once_under_cuts(void **state)
 /* An idle link notices a cut, too, and reconnects before a message needs the connections. */
 static void an_idle_link_reconnects(void **state)
 {
-    (void)state;
     proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
     proxy_pair_open(&pair);
     for (uint64_t n = 0; n < 3; n++) {
@@ -146,16 +137,12 @@ static void an_idle_link_reconnects(void **state)
 
 static void a_peer_that_does_not_return_is_given_up(void **state)
 {
-    (void)state;
     proxy_pair pair = {.options = {"?grace=150ms", "?grace=150ms"}};
     proxy_pair_open(&pair);
     proxy_refuse(pair.proxy, 1); /* the machine answers, but accepts no connection */
     proxy_cut(pair.proxy, PROXY_ALL, 0);
     for (int i = 0; i < 2; i++) {
-        void *data;
-        size_t len;
-        assert_int_equal(dw_link_recv(pair.link[i], TAG, SUITE_PATIENCE_MS, &data, &len),
-                         DW_ERR_PEER);
+        assert_int_equal(suite_receive(pair.link[i], TAG, SUITE_PATIENCE_MS), DW_ERR_PEER);
         if (!strstr(dw_link_why(pair.link[i]), "probably died"))
             fail_msg("%s", dw_link_why(pair.link[i]));
     }
@@ -166,14 +153,11 @@ static void a_peer_that_does_not_return_is_given_up(void **state)
  * refuses connections. */
 static void a_peer_that_leaves_is_not_waited_for(void **state)
 {
-    (void)state;
     for (int leaver = 0; leaver < 2; leaver++) {
         proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
         proxy_pair_open(&pair);
         dw_link_cancel(pair.link[leaver]);
-        void *data;
-        size_t len;
-        assert_int_equal(dw_link_recv(pair.link[!leaver], TAG, SUITE_PATIENCE_MS / 2, &data, &len),
+        assert_int_equal(suite_receive(pair.link[!leaver], TAG, SUITE_PATIENCE_MS / 2),
                          DW_ERR_PEER);
         proxy_pair_close(&pair);
     }
@@ -186,7 +170,6 @@ static void tell_parent(void *context, const char *uri)
 
 static void connecting_end_notices_at_once_that_the_listener_was_killed(void **state)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
@@ -205,9 +188,7 @@ static void connecting_end_notices_at_once_that_the_listener_was_killed(void **s
     dw_why why;
     if (dw_link_open(&link, uri, NULL, &why) != DW_OK) fail_msg("%s", why.text);
     kill(child, SIGKILL);
-    void *data;
-    size_t len;
-    assert_int_equal(dw_link_recv(link, TAG, SUITE_PATIENCE_MS / 2, &data, &len), DW_ERR_PEER);
+    assert_int_equal(suite_receive(link, TAG, SUITE_PATIENCE_MS / 2), DW_ERR_PEER);
     assert_non_null(strstr(dw_link_why(link), "its process has probably died"));
     dw_link_close(link);
     waitpid(child, NULL, 0);
@@ -217,7 +198,6 @@ static void connecting_end_notices_at_once_that_the_listener_was_killed(void **s
 
 static void closing_a_link_opens_no_new_connection(void **state)
 {
-    (void)state;
     proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
     proxy_pair_open(&pair);
     while (proxy_alive(pair.proxy) < 4) suite_sleep_ms(2);
@@ -225,9 +205,7 @@ static void closing_a_link_opens_no_new_connection(void **state)
     dw_link_close(pair.link[1]);
     pair.link[1] = NULL;
     for (uint64_t n = 0; n < 20; n++) suite_expect(pair.link[0], TAG, n, 100000);
-    void *data;
-    size_t len;
-    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PEER);
+    assert_int_equal(suite_receive(pair.link[0], TAG, SUITE_PATIENCE_MS), DW_ERR_PEER);
     assert_non_null(strstr(dw_link_why(pair.link[0]), "closed the link"));
     suite_sleep_ms(50);
     assert_int_equal(proxy_count(pair.proxy), 4);
@@ -253,7 +231,6 @@ static int answer_to(int port, unsigned char session, unsigned char stripe)
 
 static void unknown_client_cannot_join_a_session(void **state)
 {
-    (void)state;
     proxy_pair pair = {.options = {NULL, NULL}};
     proxy_pair_open(&pair);
     enum { UNKNOWN = 2, TAKEN = 3 };
@@ -270,7 +247,6 @@ static void unknown_client_cannot_join_a_session(void **state)
 /* Diallers that are welcomed and leave before they have sent anything else take nobody's place. */
 static void client_that_leaves_early_takes_no_stripe(void **state)
 {
-    (void)state;
     proxy_pair pair = {.options = {NULL, NULL}, .early_guests = 5};
     proxy_pair_open(&pair);
     suite_send(pair.link[0], TAG, 1, 5000);

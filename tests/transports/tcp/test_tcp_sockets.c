@@ -83,7 +83,6 @@ static void expect_options_with(uint32_t timeout_ms)
 /* Dialler and listener set the options of all their sockets, each for itself. */
 static void all_connections_of_a_link_have_the_same_socket_options(void **state)
 {
-    (void)state;
     static const uint32_t timeouts_ms[] = {60000, 3600000};
     for (int i = 0; i < 2; i++) expect_options_with(timeouts_ms[i]);
 }
@@ -102,7 +101,6 @@ static int is_hung_up_on(int fd)
  * the link. */
 static void connection_without_a_hello_is_closed_after_ten_seconds(void **state)
 {
-    (void)state;
     static const char hello[] = "DWTCP\n\2C";
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;

@@ -18,7 +18,6 @@ static void meet_by_key(tls_pair *pair)
 
 static void tls_carries_single_bytes_and_fills_small_buffers(void **state)
 {
-    (void)state;
     tls_pair pair = {.at_most = 1};
     meet_by_key(&pair);
     tls_pair_move(&pair, LISTENER, 3000, 1);
@@ -34,7 +33,6 @@ static void tls_carries_single_bytes_and_fills_small_buffers(void **state)
  * records. */
 static void tls_hides_what_it_carries(void **state)
 {
-    (void)state;
     tls_pair pair = {0};
     meet_by_key(&pair);
     size_t before = pair.end[0].said_len;
@@ -55,8 +53,6 @@ static void tls_hides_what_it_carries(void **state)
 static void count_key_updates(int writes, int version, int content, const void *data, size_t len,
                               SSL *ssl, void *count)
 {
-    (void)version;
-    (void)ssl;
     if (!writes && content == SSL3_RT_HANDSHAKE && len > 0 &&
         *(const unsigned char *)data == SSL3_MT_KEY_UPDATE)
         ++*(int *)count;
@@ -64,7 +60,6 @@ static void count_key_updates(int writes, int version, int content, const void *
 
 static void tls_changes_keys_in_mid_stream(void **state)
 {
-    (void)state;
     tls_pair pair = {.at_most = 777};
     int updates[2] = {0};
     meet_by_key(&pair);
@@ -91,7 +86,6 @@ static void tls_changes_keys_in_mid_stream(void **state)
  * full. */
 static void reads_on_while_an_answer_cannot_be_written(void **state)
 {
-    (void)state;
     tls_pair pair = {.socket_bytes = 1};
     static char data[400000];
     char room[64];
@@ -142,7 +136,6 @@ ssize_t __wrap_send(int fd, const void *data, size_t len, int flags)
 
 static void waits_for_the_direction_that_openssl_needs(void **state)
 {
-    (void)state;
     tls_pair pair = {0};
     char data[40] = "x", room[64];
     meet_by_key(&pair);
@@ -174,7 +167,6 @@ static void waits_for_the_direction_that_openssl_needs(void **state)
  * incomplete record does not count. */
 static void reports_bytes_that_openssl_has_read(void **state)
 {
-    (void)state;
     tls_pair pair = {0};
     char data[100] = "x", room[200];
     meet_by_key(&pair);
@@ -202,7 +194,6 @@ static void reports_bytes_that_openssl_has_read(void **state)
 
 static void tls_distinguishes_a_close_from_a_cut(void **state)
 {
-    (void)state;
     for (int is_cut = 0; is_cut < 2; is_cut++) {
         tls_pair pair = {0};
         char data[100] = "x", room[200];
@@ -232,7 +223,6 @@ static void tls_distinguishes_a_close_from_a_cut(void **state)
 
 static void a_changed_byte_breaks_the_stream(void **state)
 {
-    (void)state;
     for (size_t at = 0; at < 122; at += 11) { /* in the record's header, its data, its tag */
         tls_pair pair = {0};
         char data[100] = "x", room[200];
@@ -263,7 +253,6 @@ static void a_changed_byte_breaks_the_stream(void **state)
 
 static void each_session_has_its_own_number(void **state)
 {
-    (void)state;
     unsigned char sessions[3][2][DW_TLS_SESSION_BYTES];
     static const unsigned char zeros[DW_TLS_SESSION_BYTES];
     for (int round = 0; round < 3; round++) {
@@ -284,8 +273,6 @@ static void each_session_has_its_own_number(void **state)
 static void count_tickets(int writes, int version, int content, const void *data, size_t len,
                           SSL *ssl, void *count)
 {
-    (void)version;
-    (void)ssl;
     if (!writes && content == SSL3_RT_HANDSHAKE && len &&
         *(const unsigned char *)data == SSL3_MT_NEWSESSION_TICKET)
         ++*(int *)count;
@@ -293,7 +280,6 @@ static void count_tickets(int writes, int version, int content, const void *data
 
 static void tls_hands_out_no_session_tickets(void **state)
 {
-    (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
                          connector = tls_with_group_key("rank/1", "rank/0");
     tls_pair pair = {0};

@@ -33,7 +33,6 @@ static void expect_refusal(const dw_tls_options *listener, const dw_tls_options 
 
 static void refuses_wrong_keys_and_names_in_the_same_way(void **state)
 {
-    (void)state;
     unsigned char told[4][64], other_key[40] = "another key, as long as it needs to be";
     size_t told_len[4];
     dw_tls_options listener = tls_with_group_key("rank/0", "rank/1"),
@@ -60,7 +59,6 @@ static void refuses_wrong_keys_and_names_in_the_same_way(void **state)
  * from b, must be refused. */
 static void reflected_handshake_is_refused(void **state)
 {
-    (void)state;
     const dw_tls_options dials = tls_with_group_key("a", "b");
     const dw_tls_options listens_for_b = tls_with_group_key("a", "b"),
                          listens_for_all = tls_with_group_key("a", NULL);
@@ -73,7 +71,6 @@ static void reflected_handshake_is_refused(void **state)
 
 static void every_pair_has_a_key_of_its_own(void **state)
 {
-    (void)state;
     static const char *const pairs[][2] = {
         {"a", "b"}, {"b", "a"}, {"a", "bc"}, {"ab", "c"}, {"a", "c"}};
     unsigned char keys[6][DW_TLS_PAIR_KEY_BYTES];
@@ -93,43 +90,6 @@ static void every_pair_has_a_key_of_its_own(void **state)
     assert_memory_equal(keys[0], expected, sizeof expected);
 }
 
-static void reads_only_valid_identities(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text;
-        size_t len;
-        int is_good;
-    } cases[] = {{"dw1 rank/1 rank/0", 17, 1},
-                 {"dw1 a b", 7, 1},
-                 {"dw1 a b", 6, 0},
-                 {"", 0, 0},
-                 {"dw1", 3, 0},
-                 {"dw1 ", 4, 0},
-                 {"dw2 a b", 7, 0},
-                 {"dw1 a b ", 8, 0},
-                 {"dw1 a  b", 8, 0},
-                 {"dw1  a b", 8, 0},
-                 {"dw1 a\0 b", 8, 0},
-                 {"dw1 a b\0", 8, 0},
-                 {"dw1 a \xc3\xa9", 8, 0},
-                 {"dw1 a,b c", 9, 0}};
-    char client[DW_TLS_NAME_BYTES], server[DW_TLS_NAME_BYTES], longest[200];
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int read = dw_tls_identity_read((const unsigned char *)cases[i].text, cases[i].len, client,
-                                        server);
-        if ((read == 0) != cases[i].is_good)
-            fail_msg("'%s' (%zu bytes): %d", cases[i].text, cases[i].len, read);
-    }
-    for (int extra = 0; extra < 2; extra++) { /* names of 63 bytes, the limit, and of 64 */
-        int len = snprintf(longest, sizeof longest, "dw1 %0*d %063d", 63 + extra, 1, 2);
-        assert_int_equal(
-            dw_tls_identity_read((const unsigned char *)longest, (size_t)len, client, server),
-            extra ? -1 : 0);
-    }
-    assert_int_equal(strlen(server), 63);
-}
-
 /* ---- Options --------------------------------------------------------------------------------- */
 
 static void expect(const dw_tls_options *options, dw_link_role role, dw_status status,
@@ -145,7 +105,6 @@ static void expect(const dw_tls_options *options, dw_link_role role, dw_status s
 
 static void tls_options_error_names_the_wrong_option(void **state)
 {
-    (void)state;
     static const struct {
         const char *own, *peer, *word;
     } names[] = {
@@ -179,7 +138,6 @@ static void tls_options_error_names_the_wrong_option(void **state)
 
 static void reads_a_key_file_only_if_it_is_private(void **state)
 {
-    (void)state;
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
     assert_int_equal(test_folder(folder, "key"), 0);
     snprintf(path, sizeof path, "%s/key", folder);
@@ -216,7 +174,6 @@ int main(void)
         cmocka_unit_test(refuses_wrong_keys_and_names_in_the_same_way),
         cmocka_unit_test(reflected_handshake_is_refused),
         cmocka_unit_test(every_pair_has_a_key_of_its_own),
-        cmocka_unit_test(reads_only_valid_identities),
         cmocka_unit_test(tls_options_error_names_the_wrong_option),
         cmocka_unit_test(reads_a_key_file_only_if_it_is_private),
     };

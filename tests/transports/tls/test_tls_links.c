@@ -16,7 +16,6 @@ static dw_tls_options own[2], wrong_key, wrong_name;
 
 static void both_ends_know_the_tls_name_of_the_other(void **state)
 {
-    (void)state;
     const suite_backend backend = {
         .name = "tls", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
     suite_pair pair;
@@ -43,7 +42,6 @@ static void both_ends_know_the_tls_name_of_the_other(void **state)
 /* The backend shaped is in front of tcp. Whether a link is secure depends on tcp. */
 static void shaped_in_front_of_tls_works(void **state)
 {
-    (void)state;
     const suite_backend backend = {
         .name = "tls", .uri = "shaped:delay=1ms/tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
     suite_pair pair;
@@ -73,7 +71,6 @@ static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeo
 /* Peers with a wrong key learn so at once, and the listener goes on waiting for the right one. */
 static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
 {
-    (void)state;
     suite_listener me;
     dw_link *link = NULL;
     dw_why why;
@@ -97,7 +94,6 @@ static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
 
 static void tls_listener_timeout_names_the_refused_clients(void **state)
 {
-    (void)state;
     suite_listener me;
     dw_link *link = NULL;
     dw_why why;
@@ -115,7 +111,6 @@ static void tls_listener_timeout_names_the_refused_clients(void **state)
 /* To a listener without TLS, a TLS handshake is nonsense from a stranger. */
 static void tls_timeout_asks_whether_the_listener_has_tls(void **state)
 {
-    (void)state;
     suite_listener me;
     dw_link *link = NULL;
     dw_why why;
@@ -130,7 +125,6 @@ static void tls_timeout_asks_whether_the_listener_has_tls(void **state)
 
 static void needs_tls_except_on_loopback(void **state)
 {
-    (void)state;
     static const struct {
         const char *uri;
         dw_link_role role;
@@ -173,7 +167,6 @@ static void needs_tls_except_on_loopback(void **state)
 
 static void a_transport_without_tls_says_so(void **state)
 {
-    (void)state;
     const suite_backend backend = {.name = "loop", .uri = "loop://tls-%d", .tls = {&own[0], NULL}};
     suite_pair pair;
     suite_prepare(&pair, &backend);
@@ -190,7 +183,6 @@ static void a_transport_without_tls_says_so(void **state)
  * checksum covers; of frames that is only the header, because frames have digests of their own. */
 static void an_envelope_belongs_to_its_session(void **state)
 {
-    (void)state;
     static const dw_envelope_kind kinds[] = {DW_ENVELOPE_HELLO, DW_ENVELOPE_FRAME,
                                              DW_ENVELOPE_RESENT, DW_ENVELOPE_ACK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -216,7 +208,6 @@ static void an_envelope_belongs_to_its_session(void **state)
 /* A message that was sealed in an earlier session is not accepted by the channel of a later one. */
 static void a_channel_refuses_messages_of_another_session(void **state)
 {
-    (void)state;
     test_channels channels;
     channels_prepare(&channels,
                      &(suite_backend){.name = "tls",

@@ -16,7 +16,6 @@ static certificate authority, other_authority, listener_own, connector_own;
 
 static int make_certificates(void **state)
 {
-    (void)state;
     signal(SIGPIPE, SIG_IGN); /* OpenSSL's own sockets, which the raw ends use, would raise it */
     const certificate_wish is_authority = {.is_authority = 1},
                            names_listener = {.uri = "deltawire:rank/0"},
@@ -30,7 +29,6 @@ static int make_certificates(void **state)
 
 static int free_certificates(void **state)
 {
-    (void)state;
     certificate_free(&authority);
     certificate_free(&other_authority);
     certificate_free(&listener_own);
@@ -53,7 +51,6 @@ static dw_tls_options with_certificate(const certificate *own, const char *own_n
 
 static void peers_with_certificates_learn_names(void **state)
 {
-    (void)state;
     for (int is_any = 0; is_any < 2; is_any++) {
         const dw_tls_options listener =
             with_certificate(&listener_own, is_any ? NULL : "rank/0", is_any ? NULL : "rank/1");
@@ -71,7 +68,6 @@ static void peers_with_certificates_learn_names(void **state)
 /* A certificate signed by an intermediate authority, whose certificate is sent along with it. */
 static void intermediate_authorities_are_accepted(void **state)
 {
-    (void)state;
     const certificate_wish is_authority = {.is_authority = 1},
                            names_connector = {.uri = "deltawire:rank/1"};
     certificate link, end;
@@ -148,7 +144,6 @@ static void refuse_bad(const bad_certificate *one, int role)
 
 static void refuses_bad_certificates_at_either_end(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         refuse_bad(&bad[i], CONNECTOR);
         refuse_bad(&bad[i], LISTENER);
@@ -166,7 +161,6 @@ static void refuse_own(dw_tls_options options, dw_status status, const char *wor
 
 static void says_what_is_wrong_with_its_own_certificate(void **state)
 {
-    (void)state;
     certificate nameless, misnamed;
     const certificate_wish no_name = {.uri = NULL}, wrong_scheme = {.uri = "https:rank/1"};
     certificate_make(&nameless, &authority, &no_name);
@@ -196,7 +190,6 @@ static void says_what_is_wrong_with_its_own_certificate(void **state)
 
 static void reads_a_private_key_only_if_it_is_private(void **state)
 {
-    (void)state;
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
     assert_int_equal(test_folder(folder, "key"), 0);
     snprintf(path, sizeof path, "%s/key.pem", folder);
@@ -222,7 +215,6 @@ static void reads_a_private_key_only_if_it_is_private(void **state)
 
 static void keys_and_certificates_do_not_mix(void **state)
 {
-    (void)state;
     for (int has_key = 0; has_key < 2; has_key++) {
         const dw_tls_options options[2][2] = {
             {with_certificate(&listener_own, NULL, NULL),
@@ -293,7 +285,6 @@ static void expect_raw(int own, const dw_tls_options *options, SSL_CTX *context,
 
 static void refuses_foreign_clients(void **state)
 {
-    (void)state;
     const dw_tls_options by_key = tls_with_group_key("rank/0", NULL),
                          by_certificate = with_certificate(&listener_own, NULL, NULL);
     expect_raw(LISTENER, &by_key, raw_context(NULL, 0), "failed in the TLS handshake");
@@ -308,7 +299,6 @@ static void refuses_foreign_clients(void **state)
  * handshake succeeds; our end must refuse. */
 static void refuses_servers_without_proof(void **state)
 {
-    (void)state;
     const dw_tls_options by_key = tls_with_group_key("rank/1", "rank/0"),
                          by_certificate = with_certificate(&connector_own, NULL, "rank/0");
     const certificate_wish names_listener = {.uri = "deltawire:rank/0"};
@@ -339,7 +329,6 @@ static dw_status status_after(const dw_tls_options *options, const void *bytes, 
 
 static void refuses_bytes_that_are_not_tls(void **state)
 {
-    (void)state;
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
                                     with_certificate(&listener_own, NULL, NULL)};
     static const char *const words[] = {"DWTCP\n\x01, as a link without TLS would go on",
@@ -371,7 +360,6 @@ static void refuses_bytes_that_are_not_tls(void **state)
  * and with each of its bytes changed. */
 static void recorded_or_changed_hello_never_opens_a_link(void **state)
 {
-    (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
                          connector = tls_with_group_key("rank/1", "rank/0");
     unsigned char hello[2000];
@@ -400,7 +388,6 @@ static void recorded_or_changed_hello_never_opens_a_link(void **state)
 /* A first message without end: our end reads at most 16 KiB of it. */
 static void unauthenticated_peer_is_read_at_most_16_kib(void **state)
 {
-    (void)state;
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
                                     with_certificate(&listener_own, NULL, NULL)};
     for (int i = 0; i < 2; i++) {
@@ -426,7 +413,6 @@ static void unauthenticated_peer_is_read_at_most_16_kib(void **state)
 
 static void the_handshake_has_a_deadline(void **state)
 {
-    (void)state;
     const dw_tls_options options = tls_with_group_key("rank/0", NULL);
     for (int says_something = 0; says_something < 2; says_something++) {
         tls_pair pair = {0};
@@ -452,7 +438,6 @@ static void the_handshake_has_a_deadline(void **state)
 
 static void notices_a_peer_that_hangs_up(void **state)
 {
-    (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
                          connector = tls_with_group_key("rank/1", "rank/0");
     for (int own = 0; own < 2; own++) {
@@ -472,7 +457,6 @@ static void notices_a_peer_that_hangs_up(void **state)
 /* Two diallers, or two listeners, cannot connect to each other. */
 static void handshake_with_itself_is_refused(void **state)
 {
-    (void)state;
     tls_pair dialling = {0};
     const dw_tls_options one = tls_with_group_key("rank/1", "rank/0");
     tls_pair_make(&dialling, NULL, &one);

@@ -43,7 +43,6 @@ static void talk(const proxy_pair *pair, uint64_t n, size_t len)
 
 static void tls_link_heals_cut_connections(void **state)
 {
-    (void)state;
     proxy_pair pair;
     unsigned char random[40];
     assert_int_equal(getrandom(random, sizeof random, 0), sizeof random);
@@ -72,7 +71,6 @@ static void tls_link_heals_cut_connections(void **state)
 /* Without TLS, the changed byte would be delivered as a wrong value. */
 static void tls_link_heals_changed_bytes(void **state)
 {
-    (void)state;
     proxy_pair pair;
     open_pair(&pair);
     talk(&pair, 0, 1000);
@@ -125,7 +123,6 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
  * that began the session may. */
 static void only_the_same_peer_can_rejoin_a_session(void **state)
 {
-    (void)state;
     proxy_pair pair;
     open_pair(&pair);
     const dw_tls_options other = tls_with_group_key("rank/5", "rank/0");
