@@ -30,7 +30,7 @@ typedef struct world {
     } replies[IN_FLIGHT];
     int n_frames, n_replies;
     float x[KEYS * CHANNELS];
-    long accepted, rejected, silent;
+    long accepted, rejected, faults;
 } world;
 
 static uint64_t pick(world *w, uint64_t n)
@@ -176,6 +176,7 @@ static void damage(world *w, packet *p)
     size_t at = pick(w, p->len);
     p->bytes[at] = (uint8_t)(p->bytes[at] ^ 1u << pick(w, 8));
     p->damaged = 1;
+    w->faults++;
 }
 
 static void restart_encoder(world *w)
@@ -209,8 +210,10 @@ static void chaos_step(world *w)
         break;
     case 6:
         if (w->n_frames) deliver(w, (int)pick(w, (uint64_t)w->n_frames), true);
+        w->faults += w->n_frames > 0;
         break; /* the frame stays, and may be delivered a second time */
     case 7:
+        w->faults += w->n_frames > 0;
         if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames));
         break;
     case 8:
@@ -220,9 +223,11 @@ static void chaos_step(world *w)
         if (w->n_replies) take_reply(w, (int)pick(w, (uint64_t)w->n_replies));
         break;
     case 10:
+        w->faults += w->n_replies > 0;
         if (w->n_replies) w->n_replies--;
         break; /* the reply is lost */
     default:
+        w->faults++;
         if (pick(w, 8) == 0)
             restart_encoder(w);
         else if (pick(w, 8) == 0)
@@ -261,7 +266,7 @@ static void settle(world *w)
 static void delta_heals_after_copies_were_lost_in_a_backing_store(void **state)
 {
     uint64_t seed = test_seed();
-    long accepted = 0, rejected = 0;
+    long accepted = 0, rejected = 0, faults = 0;
     for (uint64_t life = 0; life < worlds; life++) {
         world w;
         open_world(&w, seed + life);
@@ -271,9 +276,10 @@ static void delta_heals_after_copies_were_lost_in_a_backing_store(void **state)
         }
         accepted += w.accepted;
         rejected += w.rejected;
+        faults += w.faults + (long)w.backing.lost;
         close_world(&w);
     }
-    print_message("%ld frames accepted, %ld rejected\n", accepted, rejected);
+    print_message("%ld frames accepted, %ld rejected, %ld faults\n", accepted, rejected, faults);
     assert_true(accepted > 1000 && rejected > 1000); /* both outcomes were really tried */
 }
 
