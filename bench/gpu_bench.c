@@ -92,6 +92,21 @@ static const bench_case cases[] = {
     {"decode/direct/b4/g64/f32/none", "direct:bits=4", DW_F32, true, DW_CUDA_DEVICE},
     {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never",
      DW_BF16, false, DW_CUDA_PINNED},
+    {"encode/delta/b4/g128/bf16/8", "delta:bits=4,group=128,prev=8,choose=never,replies=never",
+     DW_BF16, false, DW_CUDA_DEVICE},
+    {"decode/delta/b4/g128/bf16/8", "delta:bits=4,group=128,prev=8,choose=never,replies=never",
+     DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/delta/b4/g128/bf16/4", "delta:bits=4,group=128,prev=4,choose=never,replies=never",
+     DW_BF16, false, DW_CUDA_DEVICE},
+    {"decode/delta/b4/g128/bf16/4", "delta:bits=4,group=128,prev=4,choose=never,replies=never",
+     DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/delta+rans/step/row/bf16/8",
+     "delta:form=step,error=0.06,prev=8,entropy=rans,replies=never", DW_BF16, false,
+     DW_CUDA_DEVICE},
+    {"decode/delta+rans/step/row/bf16/8",
+     "delta:form=step,error=0.06,prev=8,entropy=rans,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/delta+pinned/b4/g128/bf16/8",
+     "delta:bits=4,group=128,prev=8,choose=never,replies=never", DW_BF16, false, DW_CUDA_PINNED},
 };
 
 typedef struct rig {
@@ -119,12 +134,20 @@ static bool keeps_tensor(const rig *r)
     return is_delta(r) || strstr(r->of->codec, "feedback=ef") != NULL;
 }
 
+/* The bytes of such a tensor: as many as x has, or, of prev in few bits, codes and a byte for every
+ * 16 of them. */
+static size_t kept_bytes(const rig *r)
+{
+    const char *prev = strstr(r->of->codec, "prev=");
+    return prev ? r->elements / 16 * (2 * strtoul(prev + 5, NULL, 10) + 1) : r->bytes;
+}
+
 /* The bytes that must be read and written. */
 static size_t traffic(const rig *r)
 {
     size_t payload = r->len - r->head_len;
-    if (r->of->decodes) return payload + (is_delta(r) ? 2 : 1) * r->bytes;
-    return payload + (keeps_tensor(r) ? 3 : 1) * r->bytes;
+    if (r->of->decodes) return payload + (is_delta(r) ? 2 * kept_bytes(r) : r->bytes);
+    return payload + r->bytes + (keeps_tensor(r) ? 2 * kept_bytes(r) : 0);
 }
 
 static void finish_encode(rig *r)
@@ -155,7 +178,7 @@ static void start_encode(rig *r)
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
 }
 
-/* With state, y is prev itself, so nothing else is written. */
+/* With state, only prev is advanced. */
 static void start_decode(rig *r)
 {
     dw_tensor y = dw_tensor_3d(is_delta(r) ? NULL : r->x, r->of->dtype, 1, r->t, CHANNELS);

@@ -429,7 +429,12 @@ static const struct mode {
     {"direct:form=step,step=1,rounding=dither,entropy=rans", DW_CUDA_DEVICE, false, 0},
     {"direct:form=step,step=0.5,rounding=stochastic,entropy=rans", DW_CUDA_DEVICE, false, 2},
     {"direct:form=step,group=128,step=2,rounding=dither,feedback=ef,entropy=rans", DW_CUDA_DEVICE,
-     false, 0}};
+     false, 0},
+    {"delta:bits=4,prev=8,audit=3,replies=never", DW_CUDA_DEVICE, false, 0},
+    {"delta:bits=3,key=f32,prev=4,replies=never", DW_CUDA_PINNED, true, 0},
+    {"delta:form=mx,prev=8,replies=never", DW_CUDA_PINNED, false, 0},
+    {"delta:form=step,error=0.06,prev=8,entropy=rans,replies=never", DW_CUDA_DEVICE, false, 3},
+    {"delta:form=step,error=0.06,prev=4,entropy=rans,replies=never", DW_CUDA_DEVICE, true, 0}};
 
 /* Other options of encoders, the places where memory may be, and shapes that do not fill a tile. */
 static void check_modes(gpu *g)

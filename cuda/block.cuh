@@ -475,10 +475,13 @@ DW_DEVICE bool dw_is_last_of(const dw_cuda_share *share, uint64_t blocks, bool *
     return *room;
 }
 
-/* The same for the blocks of the phases TILES and AUDIT. */
+/* The same for the blocks of the phases TILES, AUDIT and COMPACT. */
 DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
 {
-    return dw_is_last_of(share, share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT], room);
+    return dw_is_last_of(share,
+                         share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT] +
+                             share->blocks[DW_CUDA_COMPACT],
+                         room);
 }
 
 /* Returns true, in all threads, if this block is the last one of its part to finish phase CHOOSE,
@@ -524,9 +527,9 @@ DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t payload, uint
     report->serial = share->serial;
 }
 
-/* Called by one thread of the last block of the phases TILES and AUDIT. front: the digest of the
- * bytes in front of the tiles. Where the payload is coded or moved afterwards, the last block of
- * phase JOIN reports. */
+/* Called by one thread of the last block of the phases TILES, AUDIT and COMPACT. front: the digest
+ * of the bytes in front of the tiles. Where the payload is coded or moved afterwards, the last
+ * block of phase JOIN reports. */
 DW_DEVICE void dw_report_tiles(const dw_cuda_share *share, uint64_t front)
 {
     if (share->frame)

@@ -3,6 +3,7 @@
  * for all dtypes in others. */
 #include "audit.cuh"
 #include "choose.cuh"
+#include "copies.cuh"
 #include "decode.cuh"
 #include "encode.cuh"
 #include "floats.cuh"
@@ -127,6 +128,20 @@ KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
     found.state = dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block);
     dw_end_decode(part, &found, &room);
 }
+
+#define COPIES(side, part, end_part)                                                               \
+    KERNEL(dw_expand_##side)(const part *parts, uint32_t n)                                        \
+    {                                                                                              \
+        dw_expand_copy(parts, n);                                                                  \
+    }                                                                                              \
+    KERNEL(dw_compact_##side)(const part *parts, uint32_t n)                                       \
+    {                                                                                              \
+        __shared__ dw_##side##_room room;                                                          \
+        const dw_found found = {0};                                                                \
+        end_part(dw_compact_copy(parts, n), &found, &room);                                        \
+    }
+COPIES(encode, dw_cuda_encode_part, dw_end_encode)
+COPIES(decode, dw_cuda_decode_part, dw_end_decode)
 
 #define MX_ENCODE(name, x, prev)                                                                   \
     KERNEL_OF(PREFETCHED_OF_TWO(x, prev) ? 5 : 4, name)                                            \

@@ -179,11 +179,23 @@ static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
                                  (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
         .report = reports_of(launch) + i,
         .serial = place->serial,
-        .prev_on_host = launch->engine->prev_on_host,
+        .prev_on_host = launch->engine->prev_on_host && !place->needs.expanded_bytes,
     };
     for (int phase = 0; phase < DW_CUDA_PHASES; phase++)
         share.blocks[phase] = blocks_of(launch, i, phase);
     return share;
+}
+
+/* Lets a job whose copies are compact read prev, and write the new prev, in its room. */
+static void place_expanded(const dw_cuda_needs *needs, uint8_t *room, dw_copies *copies,
+                           const void **prev, void **next)
+{
+    uint8_t *made = room + needs->expanded + needs->expanded_bytes;
+    if (!copies->bits) return;
+    copies->base = room + needs->expanded;
+    copies->made = made;
+    if (*prev) *prev = copies->base;
+    if (*next) *next = made;
 }
 
 /* Completes a part whose payload is coded or moved. jobs: those of its frame. */
@@ -202,6 +214,7 @@ static void write_moving(dw_launch *launch, uint32_t i, const dw_encode_job *con
 static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job,
                        const uint64_t first[DW_CUDA_PHASES])
 {
+    const dw_cuda_needs *needs = &launch->places[i].needs;
     dw_cuda_share share = share_of(launch, i);
     unsigned char *at = host(launch, launch->places[i].part * part_bytes(launch));
     uint8_t *room = (uint8_t *)(launch->device.address +
@@ -209,14 +222,18 @@ static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job
     memcpy(share.first, first, sizeof share.first);
     if (launch->encodes) {
         dw_cuda_encode_part part = {share, *jobs.encode[job]};
+        bool is_sync = part.job.x == part.job.next; /* it carries prev itself */
+        place_expanded(needs, room, &part.job.copies, &part.job.prev, &part.job.next);
+        if (is_sync && part.job.copies.bits) part.job.x = part.job.copies.base = part.job.next;
         if (part.job.coded)
             write_moving(launch, i, jobs.encode + job - part.job.entry, &part, room);
         memcpy(at, &part, sizeof part);
     } else {
         dw_cuda_decode_part part = {share, *jobs.decode[job]};
+        place_expanded(needs, room, &part.job.copies, &part.job.prev, &part.job.next);
         if (part.job.coded) {
             part.job.payload = part.job.plain = room;
-            part.job.scratch = room + launch->places[i].needs.plain_bytes;
+            part.job.scratch = room + needs->plain_bytes;
         }
         memcpy(at, &part, sizeof part);
     }
@@ -276,12 +293,13 @@ dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
     if (error) return error;
     ++*enqueued;
     /* A decoder's blocks are decoded before its tiles. Payloads are joined when all are coded. */
-    static const dw_cuda_phase before[] = {DW_CUDA_CHOOSE, DW_CUDA_TILES, DW_CUDA_AUDIT,
-                                           DW_CUDA_CODE},
-                               decoding[] = {DW_CUDA_CODE, DW_CUDA_TILES, DW_CUDA_AUDIT},
+    static const dw_cuda_phase before[] = {DW_CUDA_EXPAND, DW_CUDA_CHOOSE,  DW_CUDA_TILES,
+                                           DW_CUDA_AUDIT,  DW_CUDA_COMPACT, DW_CUDA_CODE},
+                               decoding[] = {DW_CUDA_EXPAND, DW_CUDA_CODE, DW_CUDA_TILES,
+                                             DW_CUDA_AUDIT, DW_CUDA_COMPACT},
                                joining[] = {DW_CUDA_JOIN};
-    if (!launch->encodes) return enqueue_phases(launch, decoding, 3, stream, enqueued);
-    error = enqueue_phases(launch, before, 4, stream, enqueued);
+    if (!launch->encodes) return enqueue_phases(launch, decoding, 5, stream, enqueued);
+    error = enqueue_phases(launch, before, 6, stream, enqueued);
     if (!error) error = enqueue_phases(launch, joining, 1, stream, enqueued);
     if (error) return error;
     return dw_cuda_heads_enqueue(&launch->heads, cuda, stream);

@@ -23,7 +23,8 @@
  * | prev_on_host |  | whether prev lies in the memory of the host; a wrong value changes only the speed    | part          |
  *
  * Parts whose job has `coded` also have a room in device memory, as cuda/room.h lays it out: it
- * begins at the job's payload, and its rest at the job's scratch.
+ * begins at the job's payload, and its rest at the job's scratch. Where copies are compact, their
+ * base and made lie in device memory, too.
  *
  * Kernels, each with the parameters (parts, number of parts) and DW_CUDA_THREADS threads per block,
  * in this order on one stream:
@@ -59,6 +60,13 @@
  *       (docs/format.md, 3.8). The encoder's kernel runs after the phases above, and leaves the
  *       groups in the room; its last block knows the size of the payload. The decoder's kernel runs
  *       before them, and leaves the plain payload in the room
+ *   dw_expand_encode, dw_expand_decode
+ *       phase EXPAND, before all others, of jobs whose copies are compact (codecs/job.h): writes
+ * the floats of `held` to base, which is the job's prev. A block takes stretches of 2048 elements
+ *       in turn, as it does tiles
+ *   dw_compact_encode, dw_compact_decode
+ *       phase COMPACT, after the phases TILES and AUDIT: stores the floats `made`, which the job
+ *       has as its next, in `fresh`
  *   dw_join_payloads
  *       phase JOIN, of all parts after all other phases of all parts, because it must know the
  *       sizes of all payloads of a frame: moves what lies in the room to its place in the frame, up
@@ -77,13 +85,15 @@ typedef enum dw_cuda_phase {
     DW_CUDA_AUDIT,
     DW_CUDA_CODE,
     DW_CUDA_JOIN,
+    DW_CUDA_EXPAND,
+    DW_CUDA_COMPACT,
     DW_CUDA_PHASES
 } dw_cuda_phase;
 
 typedef struct dw_cuda_sums {
-    /* arrived: how many blocks have finished, of the phases TILES and AUDIT, and then of the phase
-     * JOIN. measured: how many blocks of phase CHOOSE have finished, and then of the encoder's
-     * phase CODE; of CHOOSE counted only for the form step with one step per sample. */
+    /* arrived: how many blocks have finished, of the phases TILES, AUDIT and COMPACT, and then of
+     * the phase JOIN. measured: how many blocks of phase CHOOSE have finished, and then of the
+     * encoder's phase CODE; of CHOOSE counted only for the form step with one step per sample. */
     unsigned long long payload, state, direct, zero, poisoned, escaped, overflowed;
     unsigned long long arrived, measured;
     /* Used only where the job has `coded` set. coded: the digest of the payload in the frame. bad:

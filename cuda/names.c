@@ -46,6 +46,10 @@ static const struct family {
     {DW_CUDA_AT_STEP_DIRECT_ROTATED, 0, "dw_step_decode_direct_rotated"},
     {DW_CUDA_AT_CHOOSE_ROTATED, 0, "dw_choose_scales_rotated"},
     {DW_CUDA_AT_STEP_MEASURE_ROTATED, 0, "dw_step_measure_rotated"},
+    {DW_CUDA_AT_EXPAND_ENCODE, 0, "dw_expand_encode"},
+    {DW_CUDA_AT_EXPAND_DECODE, 0, "dw_expand_decode"},
+    {DW_CUDA_AT_COMPACT_ENCODE, 0, "dw_compact_encode"},
+    {DW_CUDA_AT_COMPACT_DECODE, 0, "dw_compact_decode"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -98,6 +102,23 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
     needs->blocks[DW_CUDA_AUDIT] = (stretches + audit.every - 1) / audit.every;
 }
 
+/* Where copies are compact, every job has the phases that expand and store them, also one that has
+ * no copy. So entries of all kinds fit a launch that was captured. */
+static void need_expanded(dw_cuda_needs *needs, const dw_copies *copies, int expand, int compact)
+{
+    static const dw_cuda_phase phases[] = {DW_CUDA_EXPAND, DW_CUDA_COMPACT};
+    if (!copies->bits) return;
+    needs->kernel[DW_CUDA_EXPAND] = expand;
+    needs->kernel[DW_CUDA_COMPACT] = compact;
+    for (int i = 0; i < 2; i++) {
+        needs->blocks[phases[i]] = (copies->elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
+        needs->by_tile[phases[i]] = true;
+    }
+    needs->expanded = needs->room_bytes;
+    needs->expanded_bytes = dw_room_up(sizeof(uint16_t) * copies->elements);
+    needs->room_bytes += 2 * needs->expanded_bytes;
+}
+
 /* Sets whether the job needs the memory `chosen` (cuda/message.h), and how many words of 32 bits it
  * may take: one for each piece, or, where has_sums is set, six for each tile, of which three
  * numbers of binary64 are stored. tiles_decide: every tile can find its scales alone. */
@@ -147,8 +168,9 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
                                             : form->encode;
     int tiles =
         kernel_for_layout(family, layout, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
-    dw_cuda_needs needs = {
-        .kernel = {-1, tiles, -1, -1, -1}, .blocks = {0, layout->tiles}, .by_tile = {false, true}};
+    dw_cuda_needs needs = {.kernel = {-1, tiles, -1, -1, -1, -1, -1},
+                           .blocks = {0, layout->tiles},
+                           .by_tile = {false, true}};
     bool tiles_decide =
         !layout->by_channel && !layout->by_sample && !layout->cut_rows && !(job->error > 0);
     if (!tiles_decide) {
@@ -163,6 +185,7 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_ENCODE);
     if (job->coded) need_join(&needs, job->plan);
+    need_expanded(&needs, &job->copies, DW_CUDA_AT_EXPAND_ENCODE, DW_CUDA_AT_COMPACT_ENCODE);
     return needs;
 }
 
@@ -175,10 +198,12 @@ dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
                                               : form->decode_direct;
     int kernel =
         kernel_for_layout(family, layout, job->next ? job->prev_dtype : job->y_dtype, DW_F32);
-    dw_cuda_needs needs = {
-        .kernel = {-1, kernel, -1, -1, -1}, .blocks = {0, layout->tiles}, .by_tile = {false, true}};
+    dw_cuda_needs needs = {.kernel = {-1, kernel, -1, -1, -1, -1, -1},
+                           .blocks = {0, layout->tiles},
+                           .by_tile = {false, true}};
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
     if (job->coded) need_stage(&needs, job->plan, job->plan->behind->decode_on_device, false);
+    need_expanded(&needs, &job->copies, DW_CUDA_AT_EXPAND_DECODE, DW_CUDA_AT_COMPACT_DECODE);
     return needs;
 }

@@ -43,7 +43,11 @@ enum {
     DW_CUDA_AT_STEP_DIRECT_ROTATED = 68,
     DW_CUDA_AT_CHOOSE_ROTATED = 69,
     DW_CUDA_AT_STEP_MEASURE_ROTATED = 70,
-    DW_CUDA_KERNELS = 71,
+    DW_CUDA_AT_EXPAND_ENCODE = 71,
+    DW_CUDA_AT_EXPAND_DECODE = 72,
+    DW_CUDA_AT_COMPACT_ENCODE = 73,
+    DW_CUDA_AT_COMPACT_DECODE = 74,
+    DW_CUDA_KERNELS = 75,
     DW_CUDA_NAME_BYTES = 48
 };
 
@@ -53,13 +57,15 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
  * exist. blocks: the number of blocks for each phase; where by_tile is set, the number of tiles, of
  * which a block may process several. chosen_room: how many elements of `chosen` are reserved;
  * has_chosen: whether they are used. plain_bytes, room_bytes: of the form's payload, and of the
- * whole room (room.h), where the job has one; else 0. When a captured launch is used again for
- * another frame, all but has_chosen must be as captured (dw_launch_refill). */
+ * whole room (room.h), where the job has one; else 0. expanded, expanded_bytes: where in the room
+ * prev and the new prev begin, and how much each takes, where copies are compact; else 0. When a
+ * captured launch is used again for another frame, all but has_chosen must be as captured
+ * (dw_launch_refill). */
 typedef struct dw_cuda_needs {
     int kernel[DW_CUDA_PHASES];
     uint64_t blocks[DW_CUDA_PHASES];
     bool by_tile[DW_CUDA_PHASES];
-    uint64_t chosen_room, plain_bytes, room_bytes;
+    uint64_t chosen_room, plain_bytes, room_bytes, expanded, expanded_bytes;
     bool has_chosen;
 } dw_cuda_needs;
 

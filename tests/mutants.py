@@ -106,6 +106,8 @@ MUTANTS = {
     "head_of_the_frame_before": ("cuda", "cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
     "stream_of_saving_left": ("cuda", "cuda/engine_cuda.c", "    end_copy_stream(engine);\n    for (", "    for ("),
     "saved_in_flight": ("cuda", "src/ends/saving.c", "if (key ? only && only->busy : any_is_busy(predictor))", "if (!key && any_is_busy(predictor))"),
+    "captured_key_entry_expands_nothing": ("cuda", "cuda/names.c", "        needs->blocks[phases[i]] =", "        if (i || copies->held) needs->blocks[phases[i]] ="),
+    "half_a_group_has_its_own_scale": ("bits_of_gpu", "cuda/copies.cuh", "    largest = max(largest, __shfl_xor_sync(DW_ALL_LANES, largest, 1));\n", ""),
     "same_tile_prefetched_again": ("bits_of_gpu", "cuda/encode.cuh", "prefetch.next = index + blocks < whole ? index + blocks :", "prefetch.next = index + blocks < whole ? index :"),
     "no_barrier_between_tiles": ("bits_of_gpu", "cuda/encode.cuh", "        __syncthreads(); /* the next tile is staged in the same place */\n", ""),
     "highest_level_of_magic": ("bits_of_gpu", "cuda/encode.cuh", "most = DW_MAGIC + (half - 1.0f)", "most = DW_MAGIC + half"),

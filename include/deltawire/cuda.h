@@ -21,8 +21,8 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
 /* An encoder or decoder whose dw_host has a GPU keeps the device open. prev lies in device memory
  * or in pinned host memory; config.quota_bytes limits either. Functions of deltawire.h behave as on
  * the CPU, except: dw_encode, dw_encoder_resync and dw_decode return UNSUPPORTED (use the functions
- * below); peek returns addresses of the device; export and import wait for a copy on a stream of
- * their own; norms and busy_ns in the counters stay 0. */
+ * below); peek returns addresses of the device; export, import and, with prev=8 or 4, peek wait for
+ * copies on a stream of their own, which may give IO; norms and busy_ns in the counters stay 0. */
 
 /* Asynchronous calls. A call such as dw_encode_async enqueues work on a stream (CUstream or
  * cudaStream_t) and returns a ticket. dw_..._finish asks, without waiting, whether the work is

@@ -649,8 +649,8 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  *
  * Errors: ARGUMENT (the key, or with NULL any key, is in a frame in flight; it is not held),
  * NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under
- * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed), UNSUPPORTED (of
- * prev=8 or 4, to a GPU), those of host.backing. Nothing is changed then. */
+ * another incarnation), LIMIT (quota_bytes), IO (a copy from or to a GPU failed), those of
+ * host.backing. Nothing is changed then. */
 typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
 DW_API dw_status dw_encoder_export(dw_encoder *encoder, const dw_key *key, dw_saved_visit *visit,
                                    void *context);

@@ -26,6 +26,7 @@ void dw_copies_expand(const dw_kernels *kernels, const dw_copies *copies, uint64
     const uint8_t *codes = copies->held;
     const uint8_t *scales =
         codes + dw_compact_codes_bytes(copies->bits, dw_compact_groups(copies->elements));
+    if (!kernels) kernels = dw_kernels_choose(~0u); /* the engine is a device */
     kernels->expand(codes + dw_compact_codes_bytes(copies->bits, r.group), scales + r.group, r.n,
                     copies->bits, (uint16_t *)copies->base + r.element);
 }

@@ -16,10 +16,12 @@
  * |          |        |       | nothing is kept. Both hold 4-byte words            |       |
  * | copies   |        |       | copies that are kept compact                       | state |
  *
- * The tickets of a device have no such memory, and leave payload (of decode jobs: plain) and
- * scratch to the engine where coded is set. A device also moves the payloads of a frame together.
- * So if one entry of an encoded frame has a stage, coded is set in all of its jobs; it is then the
- * place that the payload has if no payload in front of it becomes shorter.
+ * The tickets of a device have no such memory. They leave payload (of decode jobs: plain) and
+ * scratch to the engine where coded is set. They also leave base and made of compact copies to it:
+ * prev and next are the copies themselves, and the engine puts base and made in their place. A
+ * device also moves the payloads of a frame together. So if one entry of an encoded frame has a
+ * stage, coded is set in all of its jobs; it is then the place that the payload has if no payload
+ * in front of it becomes shorter.
  *
  * The same structs are copied to a device. Device code does not read the members that point to host
  * memory, plan and kernels. */

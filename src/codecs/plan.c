@@ -94,8 +94,6 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
 /* Returns a sentence about an option that cannot be used on a GPU, or NULL if there is none. */
 static const char *option_not_on_device(const dw_params *params)
 {
-    if (dw_compact_bits(params->kept))
-        return "prev=8 and prev=4 cannot be used on a GPU yet: give prev=bf16, or use the CPU";
     if (params->skip)
         return "skip cannot be used on a GPU, where x is not read before the frame is planned: "
                "leave it out, or use the CPU";

@@ -95,20 +95,16 @@ static bool prepare_work(dw_decode_ticket *t)
 {
     uint64_t bytes = 0;
     bool on_device = t->decoder->end.engine.device != NULL;
-    for (uint32_t i = 0; i < t->header.n && on_device; i++)
-        if (t->in[i].job.plan->behind) t->in[i].job.coded = t->in[i].job.payload;
-    if (on_device) return true;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (!dw_end_add_work(t->in[i].job.plan, &bytes)) return false;
-    if (!dw_end_grow(&t->decoder->end, &t->work, &t->work_cap, bytes, 1)) return false;
+    if (!on_device && !dw_end_grow(&t->decoder->end, &t->work, &t->work_cap, bytes, 1))
+        return false;
     bytes = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_decode_job *job = &t->in[i].job;
-        dw_work work = dw_end_work(job->plan, t->work, bytes);
-        if (work.plain) {
-            job->coded = job->payload;
-            job->payload = job->plain = work.plain;
-        }
+        dw_work work = on_device ? (dw_work){0} : dw_end_work(job->plan, t->work, bytes);
+        if (job->plan->behind) job->coded = job->payload;
+        if (work.plain) job->payload = job->plain = work.plain;
         job->scratch = work.scratch;
         job->room = work.room;
         job->copies = dw_end_expand(job->plan, &work, &job->prev, &job->next);

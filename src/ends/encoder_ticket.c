@@ -97,21 +97,21 @@ static void expand_copies(const dw_encode_ticket *t, dw_encode_job *job, const d
     job->x = job->next;
 }
 
-/* Gives every job the memory that its form and a stage behind it need. */
+/* Gives every job the memory that its form and a stage behind it need. A device has memory of its
+ * own. */
 static bool prepare_work(dw_encode_ticket *t)
 {
     uint64_t bytes = 0;
-    if (t->encoder->end.engine.device) {
-        prepare_moves(t);
-        return true;
-    }
+    bool on_device = t->encoder->end.engine.device != NULL;
+    if (on_device) prepare_moves(t);
     for (uint32_t i = 0; i < t->header.n; i++)
         if (!dw_end_add_work(t->out[i].job.plan, &bytes)) return false;
-    if (!dw_end_grow(&t->encoder->end, &t->work, &t->work_cap, bytes, 1)) return false;
+    if (!on_device && !dw_end_grow(&t->encoder->end, &t->work, &t->work_cap, bytes, 1))
+        return false;
     bytes = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_encode_job *job = &t->out[i].job;
-        dw_work work = dw_end_work(job->plan, t->work, bytes);
+        dw_work work = on_device ? (dw_work){0} : dw_end_work(job->plan, t->work, bytes);
         if (work.plain) {
             job->coded = job->payload;
             job->payload = work.plain;

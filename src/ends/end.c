@@ -174,7 +174,7 @@ void dw_end_destroy(dw_end *end, size_t bytes)
     end->engine.release(end->engine.context);
     for (uint32_t i = 0; i < DW_PROFILES_KEPT; i++) dw_profile_destroy(end->learnt[i]);
     dw_predictor_release(&end->predictor);
-    dw_mem_release(&allocator, end->peeked, end->peeked_cap * sizeof(uint16_t));
+    dw_mem_release(&allocator, end->peeked, end->peeked_cap);
     dw_mem_release(&allocator, end, bytes);
 }
 
@@ -246,8 +246,8 @@ dw_copies dw_end_expand(const dw_plan *plan, const dw_work *work, const void **p
     copies.base = work->prev;
     copies.fresh = *next;
     copies.made = work->next;
-    if (*prev) *prev = work->prev;
-    if (*next) *next = work->next;
+    if (*prev && work->prev) *prev = work->prev;
+    if (*next && work->next) *next = work->next;
     return copies;
 }
 
@@ -261,21 +261,36 @@ dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n)
     return DW_OK;
 }
 
-/* Makes *prev a view of what a compact copy holds. */
-static dw_status expand_held(dw_end *end, const dw_held *held, dw_tensor *prev)
+/* Expands what a compact copy holds to end->peeked. On a device it is copied to main memory, behind
+ * the place of the result, and the result to a slot of the device, *to. */
+static dw_status expand_held(dw_end *end, const dw_held *held, void **to)
 {
-    uint64_t elements = (uint64_t)held->t * held->c;
-    if (!dw_end_grow(end, &end->peeked, &end->peeked_cap, elements, sizeof(uint16_t)))
+    const dw_engine *engine = &end->engine;
+    uint64_t elements = (uint64_t)held->t * held->c, size = sizeof(uint16_t) * elements,
+             held_bytes = engine->copy ? dw_prev_bytes(held->dtype, elements) : 0;
+    if (!dw_end_grow(end, &end->peeked, &end->peeked_cap, size + held_bytes, 1))
         return DW_ERR_NO_MEMORY;
     dw_copies copies = {.bits = dw_compact_bits(held->dtype),
                         .elements = elements,
                         .held = held->now.data,
                         .base = end->peeked};
+    *to = end->peeked;
+    if (engine->copy) {
+        void *copied = (uint8_t *)end->peeked + size;
+        dw_status status =
+            engine->copy(engine->context, copied, held->now.data, held_bytes, &end->why);
+        if (status) return status;
+        copies.held = copied;
+    }
     dw_cpu_mode mode = dw_cpu_enter_exact();
-    dw_copies_expand(dw_engine_kernels(&end->engine), &copies, 0, 1);
+    dw_copies_expand(dw_engine_kernels(engine), &copies, 0, 1);
     dw_cpu_leave_exact(mode);
-    *prev = dw_tensor_3d(end->peeked, dw_prev_dtype(held->dtype), 1, held->t, held->c);
-    return DW_OK;
+    if (!engine->copy) return DW_OK;
+    if (end->shown) engine->store.give(engine->store.context, end->shown, end->shown_bytes);
+    end->shown_bytes = size;
+    *to = end->shown = engine->store.take(engine->store.context, size);
+    return *to ? engine->copy(engine->context, *to, end->peeked, size, &end->why)
+               : DW_ERR_NO_MEMORY;
 }
 
 dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
@@ -286,8 +301,10 @@ dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
         held ? dw_predictor_page_in(&end->predictor, held, &held->now) : DW_ERR_ARGUMENT;
     if (status) return status;
     if (!held->now.data) return DW_ERR_ARGUMENT;
-    *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
-    return dw_compact_bits(held->dtype) ? expand_held(end, held, prev) : DW_OK;
+    void *values = held->now.data;
+    if (dw_compact_bits(held->dtype)) status = expand_held(end, held, &values);
+    if (!status) *prev = dw_tensor_3d(values, dw_prev_dtype(held->dtype), 1, held->t, held->c);
+    return status;
 }
 
 dw_status dw_end_count(const dw_end *end, dw_counters *counters)

@@ -29,8 +29,9 @@ typedef struct dw_end {
      */
     uint64_t incarnation;
     dw_counters counters;
-    void *peeked; /* a compact copy that was asked for, expanded */
-    uint64_t peeked_cap;
+    /* A compact copy that was asked for, expanded; and on a device the same in a slot there. */
+    void *peeked, *shown;
+    uint64_t peeked_cap, shown_bytes;
     dw_why why;
 } dw_end;
 
@@ -73,7 +74,7 @@ DW_INLINE bool dw_end_grow(dw_end *end, void *array, uint64_t *cap, uint64_t nee
  * and prev and next where copies are compact. dw_end_add_work adds the size of all of it to *bytes;
  * false: too large. dw_end_work says where each part begins, from byte `at` of the memory on; NULL:
  * there is none. dw_end_expand lets a job read prev, and write next, in this memory, and returns
- * what is to be done with its copies. */
+ * what is to be done with its copies. A device has memory of its own for all of it. */
 typedef struct dw_work {
     uint8_t *plain, *scratch, *room, *prev, *next;
 } dw_work;

@@ -272,10 +272,6 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
                  "the saved state cannot be read: %s", why);
         return status;
     }
-    if (dw_compact_bits(saved.dtype) && saver->end->engine.device)
-        return dw_end_fail(saver->end, DW_ERR_UNSUPPORTED,
-                           "the state was saved with prev=8 or prev=4, which cannot be used on a "
-                           "GPU yet");
     status = check_incarnation(saver, &saved);
     if (!status)
         status =

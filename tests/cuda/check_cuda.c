@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda.c - compares the kernels of cuda/ for the forms quantized, mx and floats, executed on
- * the CPU, with the forms on the CPU: payloads, new prev, y, sums and counts.
+ * check_cuda.c - compares the kernels of cuda/ for the forms quantized, mx and floats, and for
+ * compact copies, executed on the CPU, with the forms on the CPU: payloads, new prev, y, sums and
+ * counts.
  *
  * check_cuda [--share N]: run only one in N of the random samples. Every second message runs with
  * blocks and threads from the last to the first. */
 #include <math.h>
 
+#include "codecs/copies.h"
+#include "emulated.h"
 #include "kernels/kernels.h"
+#include "message.h"
 #include "sample.h"
 
 static uint32_t share = 1;
@@ -169,6 +173,101 @@ static void tensors_of_floats_equal_those_of_the_cpu(void **state)
     check(&dw_form_floats, false, 1500);
 }
 
+/* ---- Compact copies -------------------------------------------------------------------------- */
+
+enum { COPIES = 2, MOST_ELEMENTS = 9000, MOST_COPY = MOST_ELEMENTS / 16 * 17 + 17 };
+
+/* Memory of a part; what is behind the used part must not be written. */
+typedef struct copy {
+    uint16_t base[MOST_ELEMENTS], made[MOST_ELEMENTS];
+    uint8_t held[MOST_COPY], fresh[MOST_COPY];
+} copy;
+
+/* Numbers of all magnitudes in some groups, and of similar ones in others; none is infinite. held:
+ * any bytes, as a state that somebody made up may have. */
+static void draw_copy(copy *c)
+{
+    for (uint32_t i = 0; i < MOST_ELEMENTS; i++) {
+        uint32_t exponent = i / 16 % 3 ? 100 + i / 64 % 60 + sample_below(9) : sample_below(255);
+        c->made[i] = (uint16_t)(sample_below(2) << 15 | exponent << 7 | sample_below(128));
+        if (sample_below(16) == 0) c->made[i] &= 0x8000;
+        c->base[i] = (uint16_t)i;
+    }
+    for (uint32_t i = 0; i < MOST_COPY; i++) {
+        c->held[i] = (uint8_t)sample_below(256);
+        c->fresh[i] = (uint8_t)i;
+    }
+}
+
+static dw_copies copies_in(copy *c, uint32_t bits, uint64_t elements, uint32_t what)
+{
+    return (dw_copies){.bits = bits,
+                       .elements = elements,
+                       .held = what & 1 ? c->held : NULL,
+                       .base = c->base,
+                       .made = c->made,
+                       .fresh = what & 2 ? c->fresh : NULL};
+}
+
+/* Sets the blocks of a part, which share its stretches of 2048 elements. */
+static dw_cuda_share share_copy(uint64_t elements, dw_cuda_sums *sums, dw_cuda_report *to,
+                                uint64_t grid[DW_CUDA_PHASES])
+{
+    dw_cuda_share made = {.sums = sums, .report = to, .serial = 1 + test_next(&sample_source) / 2};
+    for (int i = 0; i < 2; i++) {
+        int phase = i ? DW_CUDA_EXPAND : DW_CUDA_COMPACT;
+        made.first[phase] = grid[phase];
+        made.blocks[phase] = 1 + test_next(&sample_source) % ((elements + 2047) / 2048);
+        grid[phase] += made.blocks[phase];
+    }
+    return made;
+}
+
+#define RUN_ON_COPIES(side, parts, grid)                                                           \
+    (dw_shim_launch("dw_expand_" #side, parts, COPIES, grid[DW_CUDA_EXPAND]) &&                    \
+     dw_shim_launch("dw_compact_" #side, parts, COPIES, grid[DW_CUDA_COMPACT]))
+
+static void run_on_copies(copy *found, uint32_t bits, const uint64_t elements[COPIES],
+                          const uint32_t what[COPIES], bool encodes)
+{
+    static dw_cuda_encode_part out[COPIES];
+    static dw_cuda_decode_part in[COPIES];
+    dw_cuda_sums sums[COPIES] = {0};
+    dw_cuda_report reports[COPIES] = {0};
+    uint64_t grid[DW_CUDA_PHASES] = {0};
+    for (int i = 0; i < COPIES; i++) {
+        dw_copies copies = copies_in(&found[i], bits, elements[i], what[i]);
+        out[i].share = in[i].share = share_copy(elements[i], &sums[i], &reports[i], grid);
+        out[i].job.copies = in[i].job.copies = copies;
+    }
+    assert_true(encodes ? RUN_ON_COPIES(encode, out, grid) : RUN_ON_COPIES(decode, in, grid));
+    for (int i = 0; i < COPIES; i++) /* the last block has ended the part */
+        assert_int_equal(reports[i].serial, out[i].share.serial);
+}
+
+static void compact_copies_equal_those_of_the_cpu(void **state)
+{
+    static copy expected[COPIES], found[COPIES];
+    sample_source.state = test_seed();
+    for (uint32_t draw = 0; draw < 600 / share; draw++) {
+        uint32_t bits = draw % 2 ? 8 : 4, what[COPIES] = {sample_below(4), 3};
+        uint64_t elements[COPIES];
+        for (int i = 0; i < COPIES; i++) {
+            elements[i] = 1 + sample_below(sample_below(2) ? 100 : MOST_ELEMENTS);
+            draw_copy(&expected[i]);
+        }
+        memcpy(found, expected, sizeof found);
+        for (int i = 0; i < COPIES; i++) {
+            dw_copies copies = copies_in(&expected[i], bits, elements[i], what[i]);
+            if (copies.held) dw_copies_expand(&dw_kernels_c, &copies, 0, 1);
+            if (copies.fresh) dw_copies_store(&dw_kernels_c, &copies, 0, 1);
+        }
+        dw_shim_turn_round(draw / 2 % 2);
+        run_on_copies(found, bits, elements, what, draw / 4 % 2);
+        assert_memory_equal(found, expected, sizeof found);
+    }
+}
+
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
@@ -179,6 +278,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(mx_tensors_equal_those_of_the_cpu),
         cmocka_unit_test(frames_of_floats_equal_those_of_the_cpu),
         cmocka_unit_test(tensors_of_floats_equal_those_of_the_cpu),
+        cmocka_unit_test(compact_copies_equal_those_of_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "../../cuda/message_head.h"
 #include "../../cuda/room.h"
 #include "codecs/audit.h"
+#include "codecs/copies.h"
 #include "codecs/elements.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
@@ -121,10 +122,39 @@ static void report(const dw_cuda_share *share, bool coded)
     *sums = (dw_cuda_sums){.payload_bytes = sums->payload_bytes}; /* which other parts may need */
 }
 
-/* The end of an encoder's tiles: nothing is reported yet if the payload is moved afterwards. */
-static void report_tiles(const dw_cuda_share *share)
+/* The end of a kernel of phase TILES, AUDIT or COMPACT: the last of them reports, unless the
+ * payload is moved afterwards. */
+static void end_phase(const dw_cuda_share *share, dw_cuda_phase phase, bool coded)
 {
-    if (!share->frame) report(share, false);
+    dw_cuda_phase last = share->blocks[DW_CUDA_COMPACT] ? DW_CUDA_COMPACT
+                         : share->blocks[DW_CUDA_AUDIT] ? DW_CUDA_AUDIT
+                                                        : DW_CUDA_TILES;
+    if (phase == last && !share->frame) report(share, coded);
+}
+
+/* ---- Compact copies -------------------------------------------------------------------------- */
+
+/* prev, next: of the job, which must lie in memory of the launch. x: of an encoder. */
+static void work_on_copy(const char *kernel, const dw_cuda_share *share, dw_cuda_phase phase,
+                         const dw_copies *copies, const void *prev, const void *next, const void *x)
+{
+    uint64_t stretches = (copies->elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS,
+             blocks = share->blocks[phase];
+    bool expands = phase == DW_CUDA_EXPAND;
+    if (!copies->bits || blocks < 1 || blocks > stretches)
+        die(kernel, "copies are not compact, or the number of blocks is wrong");
+    if ((uintptr_t)copies->base % DW_ROOM_ALIGNMENT || (uintptr_t)copies->made % DW_ROOM_ALIGNMENT)
+        die(kernel, "the room for prev is not aligned");
+    if ((prev && prev != copies->base) || (next && next != copies->made))
+        die(kernel, "prev or next is not in the room");
+    if (copies->held && !prev && x != copies->base) die(kernel, "nobody reads what is expanded");
+    if (share->prev_on_host) die(kernel, "the room is not in the host's memory");
+    if (expands) { /* there must be so much memory */
+        memset(copies->base, 0xab, 2 * copies->elements);
+        memset((void *)(uintptr_t)copies->made, 0xab, 2 * copies->elements);
+    }
+    if (expands && copies->held) dw_copies_expand(&dw_kernels_c, copies, 0, 1);
+    if (!expands && copies->fresh) dw_copies_store(&dw_kernels_c, copies, 0, 1);
 }
 
 /* Rebuilds the plan of the form floats from what the kernel is told about it. */
@@ -156,7 +186,6 @@ static void encode_floats(const char *kernel, const dw_cuda_encode_part *part)
     part->share.sums->payload = result.payload_sum;
     part->share.sums->state = result.state_sum;
     part->share.sums->poisoned = result.sums.poisoned;
-    report_tiles(&part->share);
 }
 
 static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
@@ -173,7 +202,6 @@ static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
     *part->share.sums =
         (dw_cuda_sums){.payload = job.kernels->digest_bytes(job.payload, 0, plan.payload_bytes),
                        .state = result.state_sum};
-    report(&part->share, false);
 }
 
 static const char *prefix_of(const dw_form *form)
@@ -220,7 +248,6 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     if (state && job->audit.every)
         sums.state += dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
     *part->share.sums = sums;
-    if (!audits) report_tiles(&part->share);
 }
 
 static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
@@ -256,7 +283,6 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     sums.poisoned = counters.poisoned_groups;
     sums.direct = counters.direct_groups;
     *part->share.sums = sums;
-    if (!audits) report(&part->share, job->coded != NULL);
 }
 
 /* Computes the step that a whole sample shares, and writes it into the payload, as the kernel
@@ -397,6 +423,52 @@ static void seal_head(const char *kernel, const dw_cuda_head_part *part)
     *part->sealed = part->serial;
 }
 
+static dw_cuda_phase phase_of(const char *kernel)
+{
+    static const struct {
+        const char *begin;
+        dw_cuda_phase phase;
+    } phases[] = {{"dw_audit", DW_CUDA_AUDIT},         {"dw_choose", DW_CUDA_CHOOSE},
+                  {"dw_step_measure", DW_CUDA_CHOOSE}, {"dw_blocks", DW_CUDA_CODE},
+                  {"dw_join", DW_CUDA_JOIN},           {"dw_expand", DW_CUDA_EXPAND},
+                  {"dw_compact", DW_CUDA_COMPACT}};
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        if (!strncmp(kernel, phases[i].begin, strlen(phases[i].begin))) return phases[i].phase;
+    return DW_CUDA_TILES;
+}
+
+static void run_encoder(const char *kernel, dw_cuda_phase phase, const dw_cuda_encode_part *part)
+{
+    const dw_encode_job *job = &part->job;
+    if (phase == DW_CUDA_CODE)
+        code_part(kernel, part);
+    else if (phase == DW_CUDA_JOIN)
+        join_part(kernel, part);
+    else if (phase == DW_CUDA_CHOOSE)
+        choose_part(kernel, part);
+    else if (phase == DW_CUDA_EXPAND || phase == DW_CUDA_COMPACT)
+        work_on_copy(kernel, &part->share, phase, &job->copies, job->prev, job->next, job->x);
+    else if (phase == DW_CUDA_TILES && job->wire_dtype)
+        encode_floats(kernel, part);
+    else if (phase == DW_CUDA_TILES)
+        encode_part(kernel, part);
+    end_phase(&part->share, phase, false);
+}
+
+static void run_decoder(const char *kernel, dw_cuda_phase phase, const dw_cuda_decode_part *part)
+{
+    const dw_decode_job *job = &part->job;
+    if (phase == DW_CUDA_CODE)
+        expand_part(kernel, part);
+    else if (phase == DW_CUDA_EXPAND || phase == DW_CUDA_COMPACT)
+        work_on_copy(kernel, &part->share, phase, &job->copies, job->prev, job->next, NULL);
+    else if (phase == DW_CUDA_TILES && job->wire_dtype)
+        decode_floats(kernel, part);
+    else if (phase == DW_CUDA_TILES)
+        decode_part(kernel, part);
+    end_phase(&part->share, phase, job->coded != NULL);
+}
+
 int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
 {
     if (strcmp(kernel, "dw_finalize_heads") == 0) {
@@ -404,37 +476,18 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
         for (uint32_t i = 0; i < n; i++) seal_head(kernel, (const dw_cuda_head_part *)parts + i);
         return 1;
     }
-    bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL,
-         chooses = strncmp(kernel, "dw_choose", 9) == 0 || !strncmp(kernel, "dw_step_measure", 15),
-         codes = strncmp(kernel, "dw_blocks", 9) == 0, joins = !strcmp(kernel, "dw_join_payloads");
-    int phase = audits    ? DW_CUDA_AUDIT
-                : chooses ? DW_CUDA_CHOOSE
-                : codes   ? DW_CUDA_CODE
-                : joins   ? DW_CUDA_JOIN
-                          : DW_CUDA_TILES;
+    dw_cuda_phase phase = phase_of(kernel);
+    bool decodes = strstr(kernel, "decode") != NULL;
     uint64_t blocks = 0;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     for (uint32_t i = 0; i < n; i++) {
         const dw_cuda_encode_part *out = (const dw_cuda_encode_part *)parts + i;
         const dw_cuda_decode_part *in = (const dw_cuda_decode_part *)parts + i;
-        const dw_cuda_share *share = decodes ? &in->share : &out->share;
-        blocks = blocks_before(kernel, share, phase, blocks);
-        if (codes)
-            decodes ? expand_part(kernel, in) : code_part(kernel, out);
-        else if (joins)
-            join_part(kernel, out);
-        else if (audits)
-            decodes ? report(share, in->job.coded != NULL) : report_tiles(share);
-        else if (!decodes && out->job.wire_dtype)
-            encode_floats(kernel, out);
-        else if (decodes && in->job.wire_dtype)
-            decode_floats(kernel, in);
-        else if (chooses)
-            choose_part(kernel, out);
-        else if (decodes)
-            decode_part(kernel, in);
+        blocks = blocks_before(kernel, decodes ? &in->share : &out->share, phase, blocks);
+        if (decodes)
+            run_decoder(kernel, phase, in);
         else
-            encode_part(kernel, out);
+            run_encoder(kernel, phase, out);
     }
     dw_cpu_leave_exact(mode);
     if (phase == DW_CUDA_TILES && grid > MOST_BLOCKS + n) die(kernel, "too many blocks for tiles");

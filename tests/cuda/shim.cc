@@ -236,6 +236,10 @@ const named kernels[] = {
     ENCODER(dw_step_encode_rotated),
     DECODER(dw_step_decode_rotated),
     DECODER(dw_step_decode_direct_rotated),
+    ENCODER(dw_expand_encode),
+    DECODER(dw_expand_decode),
+    ENCODER(dw_compact_encode),
+    DECODER(dw_compact_decode),
 };
 
 } // namespace

@@ -37,8 +37,8 @@ static void replay_steps(rig *r, flight *f, test_random *random, int steps)
         rig_replay(1);
         flight_land(r, f);
         rig_feedback(r);
-        for (int k = 0; k < 2; k++) rig_in_step(r, f->keys[k]);
         if (step > 25) assert_int_equal(fake_cuda_get()->calls, calls);
+        for (int k = 0; k < 2; k++) rig_in_step(r, f->keys[k]);
     }
 }
 
@@ -56,6 +56,7 @@ static void a_captured_frame_can_be_repeated(void **state)
         {"delta:bits=3,group=channel", T, C, DW_CUDA_PINNED, 40},
         {"delta:form=mx,element=e4m3", T, C, DW_CUDA_DEVICE, 40},
         {"delta:form=step,group=sample,rounding=dither,seed=4", T, C, DW_CUDA_PINNED, 40},
+        {"delta:bits=4,prev=8", T, 67, DW_CUDA_DEVICE, 40},
         {"direct:bits=4", 1030, 2048, DW_CUDA_DEVICE, 3}, /* more tiles than a grid has blocks */
     };
     test_random random = {test_seed()};

@@ -72,10 +72,11 @@ static void restore(rig *to, const saved_end *out, const saved_end *in)
 
 static void states_saved_on_a_device_equal_those_of_the_cpu(void **state)
 {
-    static const char *const words[] = {"delta:bits=3,audit=2,prev=bf16", "delta:bits=4"};
+    static const char *const words[] = {"delta:bits=3,audit=2,prev=bf16", "delta:bits=4",
+                                        "delta:bits=4,prev=8", "delta:bits=2,prev=4"};
     static saved_end out, in, cpu, all;
     test_random random = {test_seed()};
-    for (int w = 0; w < 4; w++) {
+    for (int w = 0; w < 8; w++) {
         dw_cuda *cuda = rig_open_cuda();
         dw_cuda_place place = w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE;
         rig r, other;

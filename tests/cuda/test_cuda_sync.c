@@ -7,7 +7,10 @@ enum { N = 2, T = 5, C = 100 };
 
 static const char *const configs[] = {"delta:bits=4,prev=f32,choose=never",
                                       "delta:bits=3,prev=f16,audit=2",
-                                      "delta:bits=2,key=raw,prev=bf16", "delta:bits=4,audit=255"};
+                                      "delta:bits=2,key=raw,prev=bf16",
+                                      "delta:bits=4,audit=255",
+                                      "delta:bits=4,prev=8",
+                                      "delta:bits=3,prev=4,audit=2"};
 enum { CONFIGS = sizeof configs / sizeof *configs };
 
 static const dw_key keys[N] = {{1, 0}, {2, 7}};

@@ -69,7 +69,8 @@ static void a_later_send_gets_the_whole_frame(void **state)
                                         "delta:form=mx",
                                         "delta:form=step,group=row,rounding=dither",
                                         "direct:form=step,group=sample",
-                                        "delta:bits=2,key=raw"};
+                                        "delta:bits=2,key=raw",
+                                        "delta:bits=3,prev=8,audit=3"};
     test_random random = {test_seed()};
     uint8_t sent[SENT];
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {

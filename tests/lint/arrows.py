@@ -40,6 +40,7 @@ OPEN_HEADERS = {
         "codecs/plan.h",
         "codecs/profile.h",
         "engine/engine.h",
+        "arithmetic/compact.h",
         "arithmetic/mx.h",
         "arithmetic/profile.h",
         "arithmetic/rotate.h",
