@@ -51,7 +51,7 @@ dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev
 
 dw_status dw_decoder_count(const dw_decoder *decoder, dw_counters *counters)
 {
-    return decoder ? dw_end_count(&decoder->end, counters) : DW_ERR_ARGUMENT;
+    return decoder ? dw_end_count((dw_end *)&decoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_decoder_why(const dw_decoder *decoder)

@@ -103,7 +103,7 @@ dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev
 
 dw_status dw_encoder_count(const dw_encoder *encoder, dw_counters *counters)
 {
-    return encoder ? dw_end_count(&encoder->end, counters) : DW_ERR_ARGUMENT;
+    return encoder ? dw_end_count((dw_end *)&encoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_encoder_why(const dw_encoder *encoder)

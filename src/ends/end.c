@@ -295,25 +295,25 @@ static dw_status expand_held(dw_end *end, const dw_held *held, void **to)
 
 dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev)
 {
-    if (!prev) return DW_ERR_ARGUMENT;
+    if (!prev) return dw_end_fail(end, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_held *held = dw_predictor_find(&end->predictor, key);
-    dw_status status =
-        held ? dw_predictor_page_in(&end->predictor, held, &held->now) : DW_ERR_ARGUMENT;
-    if (status) return status;
-    if (!held->now.data) return DW_ERR_ARGUMENT;
+    dw_status status = held ? dw_predictor_page_in(&end->predictor, held, &held->now) : DW_OK;
+    if (status) return dw_end_fail_paging(end, status);
+    if (!held || !held->now.data) return dw_end_fail(end, DW_ERR_ARGUMENT, "the key is not held");
     void *values = held->now.data;
     if (dw_compact_bits(held->dtype)) status = expand_held(end, held, &values);
+    if (status == DW_ERR_NO_MEMORY) return dw_end_fail(end, status, NULL);
     if (!status) *prev = dw_tensor_3d(values, dw_prev_dtype(held->dtype), 1, held->t, held->c);
     return status;
 }
 
-dw_status dw_end_count(const dw_end *end, dw_counters *counters)
+dw_status dw_end_count(dw_end *end, dw_counters *counters)
 {
-    if (!counters) return DW_ERR_ARGUMENT;
+    if (!counters) return dw_end_fail(end, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_counters found = end->counters;
     found.keys_held = end->predictor.keys - end->predictor.n_forgotten;
     found.state_bytes = dw_predictor_bytes(&end->predictor);
     found.slack_bytes = dw_predictor_slack(&end->predictor);
     found.lost_copies = end->predictor.paging.lost;
-    return dw_give_told(counters, &found, sizeof found, "dw_counters", NULL);
+    return dw_give_told(counters, &found, sizeof found, "dw_counters", &end->why);
 }

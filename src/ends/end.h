@@ -90,6 +90,6 @@ extern const char dw_end_busy[];
  * for. */
 dw_status dw_end_peek(dw_end *end, dw_key key, dw_tensor *prev);
 dw_status dw_end_prefetch(dw_end *end, const dw_key *keys, size_t n);
-dw_status dw_end_count(const dw_end *end, dw_counters *counters);
+dw_status dw_end_count(dw_end *end, dw_counters *counters);
 
 #endif

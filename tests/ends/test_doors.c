@@ -213,6 +213,11 @@ static void error_sentences_name_what_is_wrong(void **state)
     assert_int_equal(dw_encode(pair.encoder, keys, &tx, NULL, pair.frame, 100, &len),
                      DW_ERR_BUFFER_TOO_SMALL);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "room for 100"));
+    assert_int_equal(dw_encoder_peek(pair.encoder, keys[0], &none), DW_ERR_ARGUMENT);
+    assert_string_equal(dw_encoder_why(pair.encoder), "the key is not held");
+    dw_counters unsized = {.struct_size = 0};
+    assert_int_equal(dw_encoder_count(pair.encoder, &unsized), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "dw_counters"));
     test_pair_encode(&pair, keys, &tx);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE); /* the frame before was lost */
