@@ -197,7 +197,7 @@ static void malformed_channel_hellos_are_refused(void **state)
 /* Messages that are no new frame, and always more of them. */
 static void duplicates_do_not_delay_a_timeout(void **state)
 {
-    enum { DUPLICATES = 20000 };
+    enum { DUPLICATES = 100000 };
     test_channels channels;
     unsigned char message[DW_ENVELOPE_BYTES];
     if (where_is_device()) skip(); /* the wait is the same */

@@ -241,7 +241,7 @@ static void a_decoder_that_lost_its_state_gets_it_back(void **state)
     recover("delta:bits=4,key=raw,prev=f32", 1);
     /* Of these configs key entries cannot be floats, but what brings the state back is. */
     recover("delta:form=step,error=0.1,key_error=0.06,entropy=rans", 1);
-    recover("delta:form=step,rate=2,entropy=rans", 1);
+    if (!where_is_device()) recover("delta:form=step,rate=2,entropy=rans", 1);
 }
 
 /* The encoder has only the tensor of the last of the frames that wait. */
