@@ -177,10 +177,13 @@ static void tensors_of_floats_equal_those_of_the_cpu(void **state)
 
 enum { COPIES = 2, MOST_ELEMENTS = 9000, MOST_COPY = MOST_ELEMENTS / 16 * 17 + 17 };
 
-/* Memory of a part; what is behind the used part must not be written. */
+/* Memory of a part, aligned as that of a device; what is behind the used part must not be
+ * written. */
 typedef struct copy {
-    uint16_t base[MOST_ELEMENTS], made[MOST_ELEMENTS];
-    uint8_t held[MOST_COPY], fresh[MOST_COPY];
+    _Alignas(16) uint16_t base[MOST_ELEMENTS];
+    _Alignas(16) uint16_t made[MOST_ELEMENTS];
+    _Alignas(16) uint8_t held[MOST_COPY];
+    _Alignas(16) uint8_t fresh[MOST_COPY];
 } copy;
 
 /* Numbers of all magnitudes in some groups, and of similar ones in others; none is infinite. held:
