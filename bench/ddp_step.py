@@ -66,11 +66,10 @@ class MeanSquare(nn.Module):
 
 class Loss:
     """What is trained: make() returns a module that computes the loss of a batch; batch(step), of a
-    rank; parameters as the optimizer gets them."""
+    rank; optimizer(module)."""
 
     def __init__(self, given):
         self.given = given
-        self.draws = torch.Generator().manual_seed(given.rank)
         self.rows = self.net = None
         if given.model == "smollm2":
             sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "study"))
@@ -100,11 +99,13 @@ class Loss:
         return torch.optim.SGD(module.parameters(), lr=0.01)
 
     def batch(self, step):
+        number = step * self.given.world + self.given.rank
         if self.rows is not None:
-            return self.rows[step * self.given.world + self.given.rank][None]
+            return self.rows[number][None]
+        draws = torch.Generator().manual_seed(number)
         if self.net is not None:
-            return torch.randint(50257, (1, 128), generator=self.draws)
-        return torch.randn(4, self.given.tokens, self.given.width, generator=self.draws)
+            return torch.randint(50257, (1, 128), generator=draws)
+        return torch.randn(4, self.given.tokens, self.given.width, generator=draws)
 
 
 class Variant:

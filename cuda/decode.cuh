@@ -179,8 +179,9 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
 }
 
 /* Writes y from the new prev: rounded once more, and NaN where pieces are poisoned. */
-DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place,
-                       const uint32_t next[DW_EIGHT], dw_dtype prev_dtype, uint32_t poisoned)
+DW_DEVICE void dw_write_output(const dw_decode_job *job, const dw_place *place,
+                               const uint32_t next[DW_EIGHT], dw_dtype prev_dtype,
+                               uint32_t poisoned)
 {
     uint32_t bits[DW_EIGHT];
 #pragma unroll
@@ -259,7 +260,7 @@ DW_DEVICE uint64_t dw_store_values(const dw_decode_job *job, const dw_place *pla
         return 0;
     }
     dw_store_eight(job->next, dtype, place->dense, place->n, bits, place->is_whole);
-    if (job->y) dw_emit(job, place, bits, dtype, poisoned);
+    if (job->y) dw_write_output(job, place, bits, dtype, poisoned);
     if (!job->audit.every || job->layout.c % 4 != 0) return 0;
     return dw_audit_eight(job->audit, bits, dtype, place->dense, place->n);
 }

@@ -248,8 +248,8 @@ DW_DEVICE void dw_floats_encode_stretches(const dw_cuda_encode_part *parts, uint
 
 /* Writes y of an eight: without state, the transmitted values; with state, RN of the new prev, or
  * NaN where the value was not finite. */
-DW_DEVICE void dw_floats_emit(const dw_decode_job *job, const dw_floats_place *place,
-                              const uint32_t bits[DW_EIGHT], const uint32_t next[DW_EIGHT])
+DW_DEVICE void dw_floats_write_output(const dw_decode_job *job, const dw_floats_place *place,
+                                      const uint32_t bits[DW_EIGHT], const uint32_t next[DW_EIGHT])
 {
     const dw_dtype wire = job->wire_dtype;
     uint32_t out[DW_EIGHT];
@@ -282,7 +282,7 @@ DW_DEVICE void dw_floats_decode_stretch(const dw_decode_job *job, uint64_t index
             dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next, false);
             found->state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
         }
-        if (job->y) dw_floats_emit(job, &place, bits, next);
+        if (job->y) dw_floats_write_output(job, &place, bits, next);
     }
 }
 

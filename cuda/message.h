@@ -29,6 +29,10 @@
  * Kernels, each with the parameters (parts, number of parts) and DW_CUDA_THREADS threads per block,
  * in this order on one stream:
  *
+ *   dw_expand_encode, dw_expand_decode
+ *       phase EXPAND of jobs whose copies are compact (codecs/job.h): writes the floats of `held`
+ *       to base, which is the job's prev. A block takes stretches of 2048 elements in turn, as it
+ *       does tiles
  *   dw_choose_scales
  *       phase CHOOSE, if it has blocks: the scales of rows of several tiles, or of channels
  *   dw_encode_<x>_<prev>
@@ -60,10 +64,6 @@
  *       (docs/format.md, 3.8). The encoder's kernel runs after the phases above, and leaves the
  *       groups in the room; its last block knows the size of the payload. The decoder's kernel runs
  *       before them, and leaves the plain payload in the room
- *   dw_expand_encode, dw_expand_decode
- *       phase EXPAND, before all others, of jobs whose copies are compact (codecs/job.h): writes
- * the floats of `held` to base, which is the job's prev. A block takes stretches of 2048 elements
- *       in turn, as it does tiles
  *   dw_compact_encode, dw_compact_decode
  *       phase COMPACT, after the phases TILES and AUDIT: stores the floats `made`, which the job
  *       has as its next, in `fresh`

@@ -103,7 +103,7 @@ DW_DEVICE double dw_join_tiles(const dw_layout *layout, const double *tiles, dw_
 }
 
 /* Computes the step that a whole sample shares, writes it in front of the tiles, and counts it. */
-DW_DEVICE void dw_settle_sample(const dw_cuda_encode_part *part, dw_join_room *room)
+DW_DEVICE void dw_choose_sample_step(const dw_cuda_encode_part *part, dw_join_room *room)
 {
     const dw_layout *layout = &part->job.layout;
     double peak, sum = dw_join_tiles(layout, (const double *)part->share.chosen, room, &peak);
@@ -156,7 +156,7 @@ DW_DEVICE void dw_step_measure_tile(const dw_cuda_encode_part *part, uint64_t in
     to[2 * layout->tiles] = of.least;
 }
 
-/* The kernel of phase CHOOSE: measures the tiles of a block. The last block also settles the step
+/* The kernel of phase CHOOSE: measures the tiles of a block. The last block also chooses the step
  * of the sample, if the whole sample shares one. */
 template <bool Rotates>
 DW_DEVICE void dw_step_measure_tiles(const dw_cuda_encode_part *parts, uint32_t n,
@@ -179,7 +179,7 @@ DW_DEVICE void dw_step_measure_tiles(const dw_cuda_encode_part *parts, uint32_t 
     }
     if (!layout->by_sample || !dw_is_last_measured(&part->share, DW_CUDA_CHOOSE, &room->is_last))
         return;
-    dw_settle_sample(part, &room->join);
+    dw_choose_sample_step(part, &room->join);
 }
 
 /* ---- Encode ---------------------------------------------------------------------------------- */

@@ -15,7 +15,9 @@ static const dw_copy *base_of(const dw_held *held)
     return held->base != DW_BASE_NOTHING && dw_copy_is_held(copy) ? copy : NULL;
 }
 
-static dw_status visit_keys(dw_end *end, dw_held_key_visit *visit, void *context)
+/* incarnation: of the copies that are visited; 0: of any. */
+static dw_status visit_keys(dw_end *end, uint64_t incarnation, dw_held_key_visit *visit,
+                            void *context)
 {
     const dw_predictor *predictor = &end->predictor;
     dw_status status = DW_OK;
@@ -25,7 +27,7 @@ static dw_status visit_keys(dw_end *end, dw_held_key_visit *visit, void *context
     for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
         const dw_held *held = predictor->table[i];
         const dw_copy *copy = held ? base_of(held) : NULL;
-        if (!copy) continue;
+        if (!copy || (incarnation && held->incarnation != incarnation)) continue;
         const dw_held_key one = {.key = held->key,
                                  .incarnation = held->incarnation,
                                  .version = copy->version,
@@ -56,13 +58,13 @@ dw_status dw_encoder_visit_keys(dw_encoder *encoder, dw_held_key_visit *visit, v
 {
     if (!encoder || !visit) return DW_ERR_ARGUMENT;
     if (encoder->end.config.feedback > DW_FEEDBACK_NONE) return DW_OK; /* it keeps residuals */
-    return visit_keys(&encoder->end, visit, context);
+    return visit_keys(&encoder->end, encoder->end.incarnation, visit, context);
 }
 
 dw_status dw_decoder_visit_keys(dw_decoder *decoder, dw_held_key_visit *visit, void *context)
 {
     if (!decoder || !visit) return DW_ERR_ARGUMENT;
-    return visit_keys(&decoder->end, visit, context);
+    return visit_keys(&decoder->end, 0, visit, context);
 }
 
 bool dw_encoder_made(const dw_encoder *encoder, const dw_key *keys, size_t n,

@@ -9,8 +9,10 @@
 #include "base/bytes.h"
 #include "codecs/options.h"
 
+/* A residual goes on under any incarnation, whose numbers begin anew. */
 static dw_saved describe(const dw_saver *saver, const dw_held *held)
 {
+    bool is_older = held->incarnation != saver->end->incarnation;
     return (dw_saved){.side = saver->side,
                       .dtype = held->dtype,
                       .is_base = held->base == DW_BASE_NOW,
@@ -22,7 +24,8 @@ static dw_saved describe(const dw_saver *saver, const dw_held *held)
                       .incarnation = saver->side == DW_SIDE_RESIDUAL ? saver->end->incarnation
                                                                      : held->incarnation,
                       .sequence = saver->sequence ? *saver->sequence : 0,
-                      .version = held->now.version,
+                      .version =
+                          saver->side == DW_SIDE_RESIDUAL && is_older ? 1 : held->now.version,
                       .chain = held->now.chain,
                       .state_digest = held->now.state_digest,
                       .prev = held->now.data};
@@ -82,15 +85,15 @@ static bool any_is_busy(const dw_predictor *predictor)
 /* ---- What an encoder keeps beside its keys --------------------------------------------------- */
 
 /* Whether the frames to come depend on it: on the rate of those before, or on numbers drawn with
- * the number of a frame, which the state of any key says, too. */
-static bool has_stream(const dw_saver *saver)
+ * the number of a frame, which the state of any key says, too, if one was saved. */
+static bool has_stream(const dw_saver *saver, bool any_is_saved)
 {
     const dw_config *config = &saver->end->config;
     bool draws = config->rounding == DW_ROUNDING_STOCHASTIC ||
                  config->rounding == DW_ROUNDING_DITHER || config->codec == DW_CODEC_RANDK ||
                  config->codec == DW_CODEC_COCKTAIL;
     return saver->sequence && *saver->sequence &&
-           (saver->rate->step > 0 || (draws && !saver->end->predictor.keys));
+           (saver->rate->step > 0 || (draws && !any_is_saved));
 }
 
 static void put_number(uint8_t *to, double number)
@@ -183,19 +186,24 @@ dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visi
     dw_predictor *predictor = &saver->end->predictor;
     dw_held *only = key ? dw_predictor_find(predictor, *key) : NULL;
     saving_room room = {NULL, 0};
-    bool is_held = false;
+    bool is_held = false, any_is_held = false;
     dw_status status = DW_OK;
     if (!visit) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
     if (key ? only && only->busy : any_is_busy(predictor))
         return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
     if (only) status = save_one(saver, only, &room, visit, context, &is_held);
     if (key && !status && !is_held)
-        status = dw_end_fail(saver->end, DW_ERR_ARGUMENT, "the key is not held");
-    for (uint64_t i = 0; !key && i < predictor->table_cap && !status; i++)
-        if (predictor->table[i])
-            status = save_one(saver, predictor->table[i], &room, visit, context, &is_held);
+        status = dw_end_fail(saver->end, DW_ERR_ARGUMENT,
+                             only ? "the key's copy is of an earlier incarnation, or was lost"
+                                  : "the key is not held");
+    for (uint64_t i = 0; !key && i < predictor->table_cap && !status; i++) {
+        if (!predictor->table[i]) continue;
+        status = save_one(saver, predictor->table[i], &room, visit, context, &is_held);
+        any_is_held |= is_held;
+    }
     dw_mem_release(&saver->end->allocator, room.bytes, room.cap);
-    return !status && !key && has_stream(saver) ? save_stream(saver, visit, context) : status;
+    return !status && !key && has_stream(saver, any_is_held) ? save_stream(saver, visit, context)
+                                                             : status;
 }
 
 /* An end that has seen no frame takes over the saved incarnation. One that has state of another

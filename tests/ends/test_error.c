@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_error.c - tests the option error: with error=0.1 the encoder chooses steps with which the
- * error of a sample is 0.1 of its test_norm; with error=abs:0.1 no value is off by more than 0.1.
- */
+ * error of a sample is 0.1 of its norm; with error=abs:0.1 no value is off by more than 0.1. */
 #include <math.h>
 
 #include "support/tool.h"

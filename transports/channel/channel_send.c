@@ -136,9 +136,12 @@ dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *
     const dw_counters none = {0};
     if (!dw_channel_is_ours(channel)) return DW_ERR_ARGUMENT;
     dw_status status = DW_OK;
+    const char *why;
     if (sent && channel->codecs.encoder) {
         dw_channel_answers_lock(&channel->answers);
         status = dw_encoder_count(channel->codecs.encoder, sent);
+        why = dw_encoder_why(channel->codecs.encoder);
+        if (status) dw_channel_report(&channel->errors, 0, status, why);
         dw_channel_answers_unlock(&channel->answers);
     } else if (sent) {
         status = dw_give_told(sent, &none, sizeof none, "dw_counters", NULL);
@@ -148,6 +151,8 @@ dw_status dw_channel_count(dw_channel *channel, dw_counters *sent, dw_counters *
         return dw_give_told(received, &none, sizeof none, "dw_counters", NULL);
     pthread_mutex_lock(&channel->receiver.decoder_lock);
     status = dw_decoder_count(channel->codecs.decoder, received);
+    why = dw_decoder_why(channel->codecs.decoder);
+    if (status) dw_channel_report(&channel->errors, 1, status, why);
     pthread_mutex_unlock(&channel->receiver.decoder_lock);
     return status;
 }

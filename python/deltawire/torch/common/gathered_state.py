@@ -45,17 +45,20 @@ class Gathered:
 
         Errors: those of compression_state_dict of any rank; PEER (a rank did not call)."""
         group = group_of(group)
-        error, mine = None, b""
+        error, mine, is_made = None, b"", False
         try:
-            file = io.BytesIO()
-            torch.save(self.compression_state_dict(), file)
-            mine = file.getvalue()
-        except DeltawireError as caught:
-            error = caught
-        try:
+            try:
+                state = self.compression_state_dict()
+                is_made = True
+                file = io.BytesIO()
+                torch.save(state, file)
+                mine = file.getvalue()
+            except DeltawireError as caught:
+                error = caught
             states = _gathered(group, error, mine)
-        except DeltawireError:
-            self._not_saved()
+        except BaseException:
+            if is_made:
+                self._not_saved()
             raise
         return {
             f"rank {rank}": [data[at : at + PIECE] for at in range(0, len(data), PIECE)]

@@ -41,9 +41,16 @@ class Checkpoint:
         return {**place, "marks": marks, "ends": ends, **named}
 
     def check(self, saved: "dict[str, Any]") -> None:
-        """Errors: MISMATCH (it was saved by another stage)."""
+        """Errors: MISMATCH (it was saved by another stage), VERSION (in another format)."""
         here, there = self._place.values(), [saved.get(name) for name in self._place]
-        if saved.get("format") not in (FORMAT, WITH_SNAPSHOT) or list(here) != there:
+        is_known = saved.get("format") in (FORMAT, WITH_SNAPSHOT)
+        if list(here) == there and not is_known:
+            fail(
+                Status["VERSION"],
+                "this compression state has another format: load it with the version of deltawire "
+                "that saved it",
+            )
+        if list(here) != there:
             fail(
                 Status["MISMATCH"],
                 "this compression state was saved by stage {} of {}, but this is stage {} of {}: "
