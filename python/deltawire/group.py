@@ -399,8 +399,10 @@ class Group(Shared):
         may be loaded.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("pieces"), (list, tuple)):
-            fail(FORMAT, "this is not what state_dict of a group returns: load what it returned on "
-                 "this rank")
+            fail(
+                FORMAT,
+                "this is not what state_dict of a group returned on this rank: load that",
+            )
         for name, here in self._identity().items():
             if state.get(name) != here:
                 fail(

@@ -53,8 +53,8 @@ static void open_world(world *w, uint64_t seed)
     test_pair_page(&w->pair, &w->backing);
 }
 
-/* The backing store fails in calls that encode and decode, and not while the test
- * looks at copies. */
+/* The backing store fails in calls that encode and decode, and not while the test looks at
+ * copies. */
 static void let_fail(world *w, bool fails)
 {
     w->backing.writes_fail = fails ? 8 : 0;

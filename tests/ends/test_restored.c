@@ -169,11 +169,60 @@ static void an_encoder_that_was_replaced_exports_what_it_can_import(void **state
     test_pair_close(&pair);
 }
 
+static void encode_alike(dw_encoder *one, dw_encoder *other, const test_pair *pair)
+{
+    float x[CHANNELS];
+    dw_key key = {.sample = KEYS};
+    dw_tensor in = dw_tensor_3d(x, DW_F32, 1, 1, CHANNELS);
+    test_random random = {.state = 7};
+    uint8_t frames[2][SAVED_MOST];
+    size_t len[2];
+    /* Of the two, only one has room for another copy. */
+    dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
+    test_fill(&random, x, DW_F32, CHANNELS, 1.0f);
+    assert_true(pair->cap <= SAVED_MOST);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            dw_encode(i ? other : one, &key, &in, &options, frames[i], SAVED_MOST, &len[i]), DW_OK);
+    assert_int_equal(len[0], len[1]);
+    assert_memory_equal(frames[0], frames[1], len[0]);
+}
+
+/* The copy of the old incarnation leaves no room for others, so no key is saved. */
+static void an_encoder_that_saves_no_key_saves_which_numbers_it_draws(void **state)
+{
+    test_random random = {.state = test_seed()};
+    test_pair pair, other;
+    static saved_end saved;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,rounding=stochastic,prev=f32,quota_bytes=300", 1, 1,
+                   CHANNELS, DW_F32);
+    test_pair_open(&other, "delta:bits=4,rounding=stochastic,prev=f32", 1, 1, CHANNELS, DW_F32);
+    send_reliably(&pair, &random, 0, 1);
+    dw_encoder *first = pair.encoder;
+    pair.encoder = other.encoder;
+    send_reliably(&pair, &random, 0, 1);
+    pair.encoder = first;
+    assert_int_equal(visit(&pair, &random, 0, true), DW_ERR_STALE);
+    send_reliably(&pair, &random, 1, 3);
+    saved.n = 0;
+    assert_int_equal(dw_encoder_export(pair.encoder, NULL, keep, &saved), DW_OK);
+    assert_int_equal(saved.n, 1);
+    dw_encoder *restored;
+    assert_int_equal(dw_encoder_create(&restored, &pair.config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_encoder_import(restored, saved.bytes[0], saved.len[0]), DW_OK);
+    encode_alike(pair.encoder, restored, &pair);
+    dw_encoder_destroy(restored);
+    test_pair_close(&other);
+    test_pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(restored_ends_refuse_nothing_once_they_have_compared),
         cmocka_unit_test(an_encoder_that_was_replaced_exports_what_it_can_import),
+        cmocka_unit_test(an_encoder_that_saves_no_key_saves_which_numbers_it_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -469,7 +469,8 @@ static void a_file_that_is_gone_is_named(void **state)
     assert_begins_anew(&run, 2, "--state of rank 0 does not have the snapshot that it saved");
 }
 
-/* A run that uses no states saves over the checkpoint, and ends before there is a new manifest. */
+/* Runs that use no states save over the checkpoint, and end before there is a new manifest. The
+ * second one finds a snapshot that is newer than the one that the checkpoint names. */
 static void the_snapshot_stays_until_there_is_a_new_manifest(void **state)
 {
     (void)state;
@@ -481,8 +482,11 @@ static void the_snapshot_stays_until_there_is_a_new_manifest(void **state)
     other.config.forward = "delta:bits=2";
     other.config.backward = "direct:bits=2,feedback=ef";
     in_folder("mkdir manifest-0.tmp manifest-1.tmp");
-    run_pipeline(&other, 2, NULL);
-    assert_all(&other, DW_ERR_IO);
+    for (int i = 0; i < 2; i++) {
+        pipeline failing = other;
+        run_pipeline(&failing, 2, NULL);
+        assert_all(&failing, DW_ERR_IO);
+    }
     in_folder("rmdir manifest-0.tmp manifest-1.tmp");
     run_counted(&run, 2);
     assert_goes_on(&whole, &run);
