@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import deltawire
 import deltawire.torch
 import small_gpt
+from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.pipeline import torch_stage
 from pipelines import HAS_EVAL, Pipe
 from ranks import TIMEOUT_S
@@ -178,6 +179,22 @@ def test_hooks_of_different_kinds_are_a_mismatch(ranks):
     """fully_shard needs nobody else, so only deltawire can notice."""
     for found, _ in ranks.run(2, other_hooks):
         assert found[0] == "MISMATCH" and "the function" in found[1], found
+
+
+class GoneStore:
+    def check(self, keys):
+        raise RuntimeError("Broken pipe")
+
+
+def store_is_gone(rank, world):
+    rendezvous = Rendezvous.of_ranks("ddp_hook", None)
+    rendezvous._store = GoneStore()
+    return caught(rendezvous.word_of, "step 1", 1 - rank)
+
+
+def test_without_torchs_store_nobody_is_called_late(ranks):
+    for (status, sentence, _), _ in ranks.run(2, store_is_gone):
+        assert status == "PEER" and "Broken pipe" in sentence and "seconds" not in sentence
 
 
 def loads_and_goes_on(rank, world, who):

@@ -147,7 +147,9 @@ class Rendezvous:
         self._store.set(f"{what}/{self._me if member is None else member}", json.dumps(value))
 
     def word_of(self, what: str, other: int) -> Any:
-        """Waits for the word of another member. Errors: TIMEOUT, and that of a member that refuses.
+        """Waits for the word of another member.
+
+        Errors: TIMEOUT; PEER, if torch's store is gone; and that of a member that refuses.
 
         It polls, because the store's own wait would block all other threads of this process that
         use the store, and one of them may have to write what the other member waits for."""
@@ -157,7 +159,7 @@ class Rendezvous:
             while not self._store.check([key]):
                 self.look()
                 if time.monotonic() > end:
-                    raise self._late(what, other, "")
+                    raise self._late(what, other)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             return json.loads(self._store.get(key))
@@ -166,7 +168,12 @@ class Rendezvous:
         except (RuntimeError, ConnectionError) as error:  # the rank that has the store has ended
             for _, _, refusal in self._open.values():
                 raise refusal from error
-            raise self._late(what, other, f" ({_short(error)})") from error
+            raise DeltawireError(
+                Status["PEER"],
+                f"{self.named(other)} cannot be asked for {what}, because the process that has "
+                "torch's store (mostly rank 0) has ended or cannot be reached: look in the logs of "
+                f"all ranks for what stopped it ({_short(error)})",
+            ) from error
 
     def wait_out(self, other: int) -> None:
         """If another member has refused after its word, waits until it goes on. Errors: its own."""
@@ -175,13 +182,13 @@ class Rendezvous:
             time.sleep(LONGEST_PAUSE)
             self.look()
 
-    def _late(self, what: str, other: int, reason: str) -> DeltawireError:
+    def _late(self, what: str, other: int) -> DeltawireError:
         """Returns the error for a member whose word does not come."""
         return DeltawireError(
             Status["TIMEOUT"],
             f"{self.named(other)} did not reach {what} within {self.timeout:g} seconds: call "
             f"{self.function} on every rank, run the same number of steps on all of them, and look "
-            f"in the log of that one for what stopped it{reason}",
+            "in the log of that one for what stopped it",
         )
 
     @contextlib.contextmanager

@@ -68,8 +68,8 @@ def ddp_hook(
     Call it on every rank, in the same order. If torch.distributed is initialized, the ranks compare
     their arguments in this call, otherwise in the first backward.
 
-    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED; with an address
-    those of deltawire.Link and deltawire.Group, whose rank is a rank of the process group.
+    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, PEER, UNSUPPORTED; with an
+    address those of deltawire.Link and deltawire.Group, whose rank is a rank of the process group.
     """
     given = (codec, sums, exchange, model, process_group, threads, timeout, carrier, link)
     if not (dist.is_available() and dist.is_initialized()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# gloo_group.py - group_of_ours: a process group with the backend gloo for ranks that have met.
+# gloo_group.py - groups_of_ours: process groups with the backend gloo for ranks that have met.
 from __future__ import annotations
 
 import datetime
@@ -11,8 +11,8 @@ from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch.common.rendezvous import Rendezvous
 
 
-def group_of_ours(rendezvous: Rendezvous) -> Any:
-    """Makes a process group of the ranks of a rendezvous. Errors: UNSUPPORTED, PEER."""
+def groups_of_ours(rendezvous: Rendezvous) -> "tuple[Any, Any]":
+    """Makes two process groups of the ranks of a rendezvous. Errors: UNSUPPORTED, PEER."""
     if not dist.is_gloo_available():
         fail(
             Status["UNSUPPORTED"],
@@ -20,10 +20,14 @@ def group_of_ours(rendezvous: Rendezvous) -> Any:
         )
     timeout = datetime.timedelta(seconds=rendezvous.timeout)
     own = len(rendezvous.ranks) < dist.get_world_size()
-    try:
+
+    def make() -> Any:
         return dist.new_group(
             rendezvous.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
         )
+
+    try:
+        return make(), make()
     except RuntimeError as error:
         text = str(error).strip().split("\n")[0]
         raise DeltawireError(

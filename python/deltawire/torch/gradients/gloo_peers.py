@@ -17,7 +17,7 @@ from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError
 from deltawire.torch.common.report import Seconds
 from deltawire.torch.gradients import saved_state
-from deltawire.torch.gradients.gloo_group import group_of_ours
+from deltawire.torch.gradients.gloo_group import groups_of_ours
 from deltawire.torch.gradients.hop import LENGTH_BYTES, Hop
 from deltawire.torch.gradients.layout import Layout
 from deltawire.torch.gradients.options import Options
@@ -28,7 +28,7 @@ from deltawire.torch.gradients.traffic import Traffic
 class GlooPeers:
     """What all exchanges of a hook have in common, over a process group with the backend gloo.
 
-    It owns the group, the numbers of hops, and what was counted.
+    It owns the groups, the numbers of hops, and what was counted.
 
     rank, world: this rank in the hook's group, and the number of ranks.
     codec, sums: the configs of gradients, and of the means of parts.
@@ -45,7 +45,7 @@ class GlooPeers:
         self.codec, self.sums, self.nonce = options.codec, sums, nonce
         self.threads = options.threads
         self._rendezvous = rendezvous
-        self._group = group_of_ours(rendezvous) if self.world > 1 else None
+        self._groups = groups_of_ours(rendezvous) if self.world > 1 else (None, None)
         self._numbers = itertools.count()
         self._traffic, self.wire = Traffic(), Seconds()
         self._exchanges: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -55,7 +55,7 @@ class GlooPeers:
         return [rank for rank in range(self.world) if rank != self.rank]
 
     def hop(self) -> Hop:
-        return Hop(self._group, self._rendezvous.ranks, self.rank, self.wire)
+        return Hop(self._groups, self._rendezvous.ranks, self.rank, self.wire)
 
     def number(self) -> int:
         """The number of a hop of an exchange, for its tags. All ranks process buckets in one order;

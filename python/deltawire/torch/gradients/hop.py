@@ -2,7 +2,12 @@
 # hop.py - Hop: frames that each rank sends to the others and receives from them, over gloo.
 """A frame follows its length, and nothing is padded. gloo terminates a process that receives more
 than it expects, so the receive of a frame is posted when its length is known. Each message has a
-tag of its own; so frames of several buckets may be on their way, in any order."""
+tag of its own; so frames of several buckets may be on their way, in any order.
+
+gloo has one connection between two ranks of a group, and sends a message only after the other rank
+has said there that it waits for it. Behind a long frame of its own it would say so late, and frames
+would go in one direction at a time. So there are two groups: of two ranks, the lower one sends its
+frames in the first and the higher one in the second. Lengths go where the frames do not."""
 
 from __future__ import annotations
 
@@ -23,12 +28,14 @@ class Hop:
     """Frames to and from all other ranks. A hop serves one exchange after the other, and keeps its
     buffers for the next one.
 
-    group: a process group of ours with the backend gloo. ranks: its global ranks; here: this rank's
-    place among them. wire: the time in which a hop waits for messages to arrive and to leave.
+    groups: two process groups of ours with the backend gloo. ranks: their global ranks; here: this
+    rank's place among them. wire: the time in which a hop waits for messages to arrive and leave.
     """
 
-    def __init__(self, group: Any, ranks: "list[int]", here: int, wire: Seconds) -> None:
-        self._group, self._ranks, self._wire = group, ranks, wire
+    def __init__(
+        self, groups: "tuple[Any, Any]", ranks: "list[int]", here: int, wire: Seconds
+    ) -> None:
+        self._groups, self._ranks, self._here, self._wire = groups, ranks, here, wire
         self.others = [rank for rank in range(len(ranks)) if rank != here]
         self._lengths = {rank: _bytes(LENGTH_BYTES).view(torch.int64) for rank in self.others}
         self._rooms = {rank: _bytes(0) for rank in self.others}
@@ -40,8 +47,8 @@ class Hop:
         self._tag, self._longest = 2 * number % TAGS, longest
         for rank, frame in frames.items():
             length = torch.tensor([frame.numel()], dtype=torch.int64, device="cpu")
-            self._send(length, rank, self._tag)
-            self._send(frame, rank, self._tag + 1)
+            self._send(length, rank, 0)
+            self._send(frame, rank, 1)
         self._heard = {rank: self._receive(self._lengths[rank], rank, 0) for rank in self.others}
         self._arriving: "dict[int, Any]" = {}
 
@@ -73,12 +80,14 @@ class Hop:
             self._wire.time(wait.end)
         self._sends = []
 
-    def _send(self, data: torch.Tensor, rank: int, tag: int) -> None:
-        work = dist.isend(data, self._ranks[rank], self._group, tag)
+    def _send(self, data: torch.Tensor, rank: int, which: int) -> None:
+        group = self._groups[(self._here > rank) ^ (which == 0)]
+        work = dist.isend(data, self._ranks[rank], group, self._tag + which)
         self._sends.append((Wait(work.wait, data), data))
 
     def _receive(self, room: torch.Tensor, rank: int, which: int) -> Wait:
-        work = dist.irecv(room, self._ranks[rank], self._group, self._tag + which)
+        group = self._groups[(rank > self._here) ^ (which == 0)]
+        work = dist.irecv(room, self._ranks[rank], group, self._tag + which)
         return Wait(work.wait, room)
 
 
