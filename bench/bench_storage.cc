@@ -12,10 +12,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "deltawire/storage.h"
@@ -24,7 +24,7 @@ namespace
 {
 
 constexpr uint32_t kChannels = 1024;
-constexpr size_t kThreads = 4;
+constexpr int kThreads = 4;
 
 enum Way { kMemory, kFile, kBlind, kBare };
 
@@ -123,31 +123,30 @@ void run(benchmark::State &state, Case c)
     count(state, c);
 }
 
+/* Each of kThreads threads reads the next slot, and writes it somewhere else: a visit's two copies.
+ */
 void run_bare(benchmark::State &state, Case c)
 {
-    int fd = open(path().c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
-    std::vector<std::vector<char>> buffers(kThreads, std::vector<char>(c.bytes, 'x'));
+    static int fd;
+    static std::atomic<size_t> next;
     size_t slots = 2 * c.samples + kThreads;
-    bool ok = fd >= 0;
-    for (size_t i = 0; i < slots && ok; i++)
-        ok = pwrite(fd, buffers[0].data(), c.bytes, off_t(i * c.bytes)) == ssize_t(c.bytes);
-    if (!ok) abort();
-    size_t at = 0;
-    for (auto _ : state) { /* kThreads threads of a visit's copies each: two are read and written */
-        std::vector<std::thread> threads;
-        for (size_t t = 0; t < kThreads; t++, at++)
-            threads.emplace_back([&, t, at] {
-                for (int copy = 0; copy < 2; copy++) {
-                    off_t from = off_t((2 * at + copy) % slots * c.bytes),
-                          to = off_t((2 * at + copy + 2) % slots * c.bytes);
-                    if (pread(fd, buffers[t].data(), c.bytes, from) != ssize_t(c.bytes) ||
-                        pwrite(fd, buffers[t].data(), c.bytes, to) != ssize_t(c.bytes))
-                        abort();
-                }
-            });
-        for (std::thread &thread : threads) thread.join();
+    std::vector<char> buffer(c.bytes, 'x');
+    if (state.thread_index() == 0) {
+        next = 0;
+        fd = open(path().c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+        for (size_t i = 0; i < slots; i++)
+            if (pwrite(fd, buffer.data(), c.bytes, off_t(i * c.bytes)) != ssize_t(c.bytes)) abort();
     }
-    state.SetBytesProcessed(int64_t(state.iterations() * kThreads * c.bytes));
+    for (auto _ : state)
+        for (int copy = 0; copy < 2; copy++) {
+            size_t at = next++;
+            off_t from = off_t(at % slots * c.bytes), to = off_t((at + kThreads) % slots * c.bytes);
+            if (pread(fd, buffer.data(), c.bytes, from) != ssize_t(c.bytes) ||
+                pwrite(fd, buffer.data(), c.bytes, to) != ssize_t(c.bytes))
+                abort();
+        }
+    state.SetBytesProcessed(int64_t(state.iterations() * c.bytes));
+    if (state.thread_index() != 0) return;
     close(fd);
     unlink(path().c_str());
 }
@@ -163,8 +162,10 @@ int main(int argc, char **argv)
         for (Way way : {kMemory, kFile, kBlind, kBare}) {
             Case c = {way, bytes, one_end / bytes};
             std::string name = std::string(names[way]) + "/" + std::to_string(bytes);
-            benchmark::RegisterBenchmark(name.c_str(), way == kBare ? run_bare : run, c)
-                ->UseRealTime();
+            auto *row =
+                benchmark::RegisterBenchmark(name.c_str(), way == kBare ? run_bare : run, c);
+            row->UseRealTime();
+            if (way == kBare) row->Threads(kThreads);
         }
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddp_step.py - measures the time of a training step over a slow network, raw and with ddp_hook.
 """ddp_step.py [--world 2] [--rate 100mbit] [--model layers] [--layers 2] [--width 512] [--cap 25]
-    [--rounds 3] [--steps 2] [--codecs ...] [--carrier group,link]
+    [--rounds 3] [--raw-rounds 1] [--steps 2] [--codecs ...] [--carrier group,link]
 
 Each rank runs in a network namespace of its own, connected to a switch by a link with this rate in
 both directions (veth and tc tbf, so root is needed). All variants take turns in one run, several
@@ -169,9 +169,10 @@ def rank_main(given):
     for one in all_of_them.values():  # torch rebuilds the buckets, and key frames are sent
         one.step()
         one.step()
-    for _ in range(given.rounds):
+    for number in range(given.rounds):
         for one in all_of_them.values():
-            one.timed(dist)
+            if one is not alone or number < given.raw_rounds:
+                one.timed(dist)
     dist.barrier()
     if given.rank == 0:
         found = {
@@ -214,6 +215,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--cap", type=float, default=25.0, help="bucket_cap_mb")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--raw-rounds", type=int, default=100, help="rounds with raw at most")
     parser.add_argument("--steps", type=int, default=2, help="in one measurement")
     parser.add_argument("--codecs", default="delta:bits=4", help="separated by blanks")
     parser.add_argument("--exchanges", default="auto")

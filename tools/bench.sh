@@ -34,7 +34,7 @@ bench_collective() {
     need "${packages_build[@]}" "${packages_mpi[@]}" "${packages_bench[@]}" iproute2
     build_bench
     local torch=()
-    if has_torch "$build/venv" || install_torch "$build/venv"; then
+    if has_packages "$build/venv" torch cffi || install_torch "$build/venv"; then
         torch=(--torch "$build/venv/bin/python")
     fi
     "$python" "$root/bench/collective.py" --build "$build/bench/bench" "${torch[@]}" \

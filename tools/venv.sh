@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # venv.sh - the virtual environment that has torch, and the library that is built for it.
 
-# has_torch DIR: whether the environment in DIR has what the tests and benchmarks import.
-has_torch() { "$1/bin/python" -c 'import torch, cffi, pytest' 2>/dev/null; }
+packages_venv=(torch numpy cffi pytest lightning jax transformers gguf accelerate peft matplotlib)
 
-# has_real DIR: whether it also has what reads pretrained models. Looks without importing it, which
-# takes seconds.
-has_real() {
-    "$1/bin/python" - 2>/dev/null <<'END'
+# has_packages DIR [NAMES]: whether the environment in DIR has these packages, or all that
+# install_torch installs. Looks without importing them, which takes seconds.
+has_packages() {
+    local names=("${@:2}")
+    [ ${#names[@]} -gt 0 ] || names=("${packages_venv[@]}")
+    "$1/bin/python" - "${names[@]}" 2>/dev/null <<'END'
 import importlib.util
 import sys
 
-names = ("torch", "cffi", "transformers", "gguf", "accelerate")
-sys.exit(not all(map(importlib.util.find_spec, names)))
+sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))
 END
 }
 
@@ -24,7 +24,7 @@ install_torch() {
     [ -x "$1/bin/python" ] || "$python" -m venv "$1" ||
         die "no virtual environment could be made in $1"
     "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
-        torch numpy cffi pytest lightning jax transformers gguf accelerate peft matplotlib
+        "${packages_venv[@]}"
 }
 
 # build_for_torch: the optimized library for programs in that environment, in build/torch.
