@@ -33,7 +33,8 @@ MODELS = pathlib.Path(__file__).parent.parent / "build" / "models"
 
 def variants(given):
     """Yields (name, codec or None, options of ddp_hook) for each variant."""
-    yield "raw", None, {}
+    if given.raw_rounds:
+        yield "raw", None, {}
     address = f"tcp://{SlowNetwork.address(given.rank or 0)}"
     linked = {"carrier": address, "link": {"insecure_plaintext": True}}
     for codec in given.codecs.split():
@@ -117,7 +118,7 @@ class Variant:
 
         import deltawire.torch
 
-        self.loss, self.steps = loss, given.steps
+        self.loss, self.steps, self.codec = loss, given.steps, codec
         inner = loss.make()
         self.model = DistributedDataParallel(inner, bucket_cap_mb=given.cap)
         self.state = None
@@ -130,7 +131,6 @@ class Variant:
             self.model.register_comm_hook(self.state, hook)
         self.optimizer = loss.optimizer(inner)
         self.seconds, self.kernel, self.frames, self.losses = [], [], [], []
-        self.elements = sum(p.numel() for p in inner.parameters())
 
     def step(self):
         found = self.model(self.loss.batch(len(self.losses)))
@@ -159,8 +159,8 @@ def rank_main(given):
     SlowNetwork.join(given.rank, given.world)
     loss = Loss(given)
     all_of_them = {name: Variant(given, loss, codec, how) for name, codec, how in variants(given)}
-    alone = all_of_them["raw"]
     bare = loss.make()
+    elements = sum(p.numel() for p in bare.parameters())
     for _ in range(2):
         start = time.monotonic()
         bare(loss.batch(0)).backward()
@@ -171,7 +171,7 @@ def rank_main(given):
         one.step()
     for number in range(given.rounds):
         for one in all_of_them.values():
-            if one is not alone or number < given.raw_rounds:
+            if one.codec or number < given.raw_rounds:
                 one.timed(dist)
     dist.barrier()
     if given.rank == 0:
@@ -185,7 +185,7 @@ def rank_main(given):
             for name, one in all_of_them.items()
         }
         given.out.write_text(
-            json.dumps({"found": found, "elements": alone.elements, "computing": computing})
+            json.dumps({"found": found, "elements": elements, "computing": computing})
         )
     dist.destroy_process_group()
 
@@ -198,8 +198,9 @@ def show(measured):
     print("|---|---|---|---|---|---|")
     for name, one in found.items():
         share = f"{100 * one['frames'] / one['kernel']:.1f} %" if one["frames"] else ""
+        faster = f"{found['raw']['seconds'] / one['seconds']:.2f}" if "raw" in found else ""
         print(
-            f"| {name} | {one['seconds']:.2f} s | {found['raw']['seconds'] / one['seconds']:.2f} "
+            f"| {name} | {one['seconds']:.2f} s | {faster} "
             f"| {one['kernel'] / 1e6:.2f} MB | {share} | {one['loss']:.4f} |"
         )
 
@@ -215,7 +216,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--cap", type=float, default=25.0, help="bucket_cap_mb")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--raw-rounds", type=int, default=100, help="rounds with raw at most")
+    parser.add_argument("--raw-rounds", type=int, default=100, help="rounds with raw; 0: leave it out")
     parser.add_argument("--steps", type=int, default=2, help="in one measurement")
     parser.add_argument("--codecs", default="delta:bits=4", help="separated by blanks")
     parser.add_argument("--exchanges", default="auto")

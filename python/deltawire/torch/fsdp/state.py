@@ -50,8 +50,8 @@ def compress_fsdp(
     timeout: the maximum time in seconds that a rank waits for the others. None: torch's default.
     carrier, link: those of ddp_hook: process groups with the backend gloo, or links.
 
-    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, PEER, UNSUPPORTED (this torch has
-    no set_custom_reduce_scatter, or a gradient has a dtype or an operation without codec); those of
+    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, PEER, UNSUPPORTED (this torch
+    has no set_custom_reduce_scatter, or a gradient has a dtype or an operation without codec); those of
     Link and Group.
     """
     rendezvous, modules = _meet(model, timeout)
