@@ -159,7 +159,7 @@ static void check_memory(void)
     for (unsigned i = 0; i < DW_TCP_INCOMING_MOST; i++)
         count(link.end->receiving.incoming[i].stash, &held, &counted);
     for (unsigned i = 0; i < link.end->settings.options.stripes; i++)
-        count(link.end->stripes[i].in.stash, &held, &counted);
+        count(link.end->connections.stripes[i].in.stash, &held, &counted);
     REQUIRE(counted == link.end->receiving.stash_bytes);
     count(link.end->receiving.unused, &unused, &none);
     /* Arrived chunks may fill the window and exceed it by two chunks. As much memory may be kept

@@ -33,21 +33,21 @@ static dw_status exchange_fins(mpi_end *end)
 {
     int64_t begun = dw_now_ns(), deadline = end->failure.status == DW_OK ? begun + close_ns : begun;
     bool quiet;
-    dw_mpi_expect(end, false);
+    dw_mpi_expect(&end->chunks, false);
     for (;;) {
         pthread_mutex_lock(&end->settings.node->lock);
-        dw_mpi_send_fin(end);
+        dw_mpi_send_fin(&end->notes, end->chunks.out_posted);
         bool moved = dw_mpi_step(end);
         /* The rest of a message that was arriving will never come: the peer sends nothing after its
          * FIN. */
-        quiet = dw_mpi_is_quiet(end);
+        quiet = dw_mpi_is_quiet(&end->notes, &end->chunks);
         pthread_mutex_unlock(&end->settings.node->lock);
         if (quiet || end->failure.status != DW_OK || dw_now_ns() >= deadline) break;
         if (!moved) poll(NULL, 0, dw_now_ns() - begun < busy_ns ? 0 : 1);
     }
     pthread_mutex_lock(&end->settings.node->lock);
     if (quiet)
-        dw_mpi_cancel_receives(end);
+        dw_mpi_cancel_receives(&end->notes, &end->chunks);
     else
         end->settings.node->lost = true;
     end->settings.node->ends--;
@@ -91,8 +91,8 @@ static dw_status mpi_open(void *context, const dw_transport_open *given)
     pthread_mutex_lock(&end->settings.node->lock);
     if (status == DW_OK)
         end->settings.node->ends++;
-    else if (end->room)
-        dw_mpi_cancel_receives(end);
+    else if (end->notes.room)
+        dw_mpi_cancel_receives(&end->notes, &end->chunks);
     pthread_mutex_unlock(&end->settings.node->lock);
     if (status == DW_OK)
         dw_mpi_end_begin(end);
@@ -116,51 +116,35 @@ static dw_status mpi_recv(void *context, void *request_room, void *room, size_t 
     mpi_end *end = context;
     mpi_request *request = request_room;
     *request = (mpi_request){.room = room, .len = cap};
-    dw_mpi_expect(end, true);
+    dw_mpi_expect(&end->chunks, true);
     return DW_OK;
 }
 
-static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_why *why)
-{
-    dw_status status = dw_mpi_send(end, request);
-    if (status == DW_OK) {
-        *len = request->len;
-    } else if (end->failure.status != DW_OK) {
-        *why = end->failure.why;
-        status = end->failure.status;
-    } else if (end->notes.fin_received) {
-        status = dw_say(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye",
-                        end->settings.peer);
-    }
-    return status;
-}
-
 /* Whether the peer sent FIN before all chunks of the arriving message. */
-static bool was_cut_off(const mpi_end *end)
+static bool was_cut_off(const mpi_chunks *chunks)
 {
-    size_t left = end->incoming.len - end->incoming.posted;
-    uint64_t chunks = left / DW_MPI_CHUNK_BYTES + (left % DW_MPI_CHUNK_BYTES != 0);
-    return end->notes.fin_received && end->chunks.in_posted + chunks > end->notes.fin_chunks;
+    size_t left = chunks->incoming.len - chunks->incoming.posted;
+    uint64_t n = left / DW_MPI_CHUNK_BYTES + (left % DW_MPI_CHUNK_BYTES != 0);
+    return chunks->notes->fin_received && chunks->in_posted + n > chunks->notes->fin_chunks;
 }
 
-static dw_status test_recv(mpi_end *end, mpi_request *request, size_t *len, dw_why *why)
+/* The status of a request that is not complete: PENDING, or an error if it never will be. */
+static dw_status explain_wait(const mpi_end *end, bool sends, dw_why *why)
 {
-    dw_status status = dw_mpi_receive(end, request, len);
-    if (status != DW_PENDING) {
-        dw_mpi_expect(end, false);
-    } else if (end->failure.status != DW_OK) {
+    bool is_inside = !sends && end->chunks.incoming.is_active;
+    if (end->failure.status != DW_OK) {
         *why = end->failure.why;
-        status = end->failure.status;
-    } else if (end->incoming.is_active && was_cut_off(end)) {
-        status = dw_say(why, DW_ERR_PEER,
-                        "rank %d closed its end of the link in the middle of a message (after %zu "
-                        "bytes of it)",
-                        end->settings.peer, end->incoming.done);
-    } else if (!end->incoming.is_active && end->notes.fin_received) {
-        status = dw_say(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye",
-                        end->settings.peer);
+        return end->failure.status;
     }
-    return status;
+    if (is_inside && was_cut_off(&end->chunks))
+        return dw_say(why, DW_ERR_PEER,
+                      "rank %d closed its end of the link in the middle of a message (after %zu "
+                      "bytes of it)",
+                      end->settings.peer, end->chunks.incoming.done);
+    if (!is_inside && end->notes.fin_received)
+        return dw_say(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye",
+                      end->settings.peer);
+    return DW_PENDING;
 }
 
 static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why *why)
@@ -169,8 +153,12 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
     mpi_request *request = request_room;
     pthread_mutex_lock(&end->settings.node->lock);
     bool moved = dw_mpi_step(end);
-    dw_status status =
-        request->sends ? test_send(end, request, len, why) : test_recv(end, request, len, why);
+    dw_status status = request->sends ? dw_mpi_send(&end->notes, &end->chunks, request, len)
+                                      : dw_mpi_receive(&end->notes, &end->chunks, request, len);
+    if (status == DW_PENDING)
+        status = explain_wait(end, request->sends, why);
+    else if (!request->sends)
+        dw_mpi_expect(&end->chunks, false);
     pthread_mutex_unlock(&end->settings.node->lock);
     /* Ranks often share a processor with each other and with the computation. */
     if (status == DW_PENDING && !moved) sched_yield();
@@ -178,10 +166,10 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
 }
 
 /* For how many ns MPI need not be called. */
-static int64_t nap(const mpi_end *end)
+static int64_t nap(const mpi_traffic *traffic, const mpi_chunks *chunks)
 {
-    int64_t quiet = dw_now_ns() - end->clocks.moved_ns;
-    bool under_way = end->incoming.is_active || end->chunks.out.n > 0;
+    int64_t quiet = dw_now_ns() - traffic->moved_ns;
+    bool under_way = chunks->incoming.is_active || chunks->out.n > 0;
     if (quiet < (under_way ? busy_ns : alert_ns)) return 0;
     return quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
 }
@@ -215,10 +203,10 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
     (void)asks_kernel;
     state->wait_fd = -1;
     state->wait_events = 0;
-    state->wake_ns = nap(end);
-    state->wire_sent = end->sent;
-    state->wire_received = end->received;
-    state->kept_sends = end->settings.heeds_kept ? dw_mpi_kept(end) : 0;
+    state->wake_ns = nap(&end->traffic, &end->chunks);
+    state->wire_sent = end->traffic.sent;
+    state->wire_received = end->traffic.received;
+    state->kept_sends = end->settings.heeds_kept ? dw_mpi_kept(&end->chunks) : 0;
 }
 
 static void mpi_poll(const void *context, int asks_kernel, dw_transport_state *state)

@@ -71,7 +71,24 @@ typedef struct mpi_settings {
     bool heeds_kept;
 } mpi_settings;
 
+/* How many bytes were sent and received; when a note was last sent, something was heard of the
+ * peer, the last step was taken, and anything but a sign of life was sent or received. */
+typedef struct mpi_traffic {
+    uint64_t sent, received;
+    int64_t sent_ns, heard_ns, stepped_ns, moved_ns;
+} mpi_traffic;
+
+typedef struct mpi_failure {
+    dw_status status; /* not DW_OK: the end has failed */
+    dw_why why;
+    int peer; /* in sentences */
+} mpi_failure;
+
 typedef struct mpi_notes {
+    const mpi_settings *settings;
+    mpi_traffic *traffic;
+    mpi_failure *failure;
+    mpi_room *room;
     MPI_Request in[DW_MPI_NOTES];
     mpi_line posted, arrived; /* indices into in */
     mpi_ring out;             /* being sent; the buffer of request i is room->out[i] */
@@ -81,18 +98,6 @@ typedef struct mpi_notes {
     uint64_t fin_chunks; /* the number of chunks in the peer's FIN */
 } mpi_notes;
 
-typedef struct mpi_chunks {
-    mpi_ring out, in;
-    struct mpi_chunk {
-        size_t bytes;
-        uint64_t message;                    /* the number of the message, from 0 */
-    } leaving[DW_MPI_WINDOW];                /* what each request of `out` sends */
-    uint64_t answered;                       /* sends that were reported done to the link */
-    uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
-    /* Chunks were dropped, so long messages that were announced are incomplete. */
-    bool discards;
-} mpi_chunks;
-
 /* The long message that is being received. */
 typedef struct mpi_incoming {
     unsigned char *room;
@@ -100,28 +105,32 @@ typedef struct mpi_incoming {
     bool is_active;
 } mpi_incoming;
 
-/* When a note was last sent, something was heard of the peer, the last step was taken, and anything
- * but a sign of life was sent or received. */
-typedef struct mpi_clocks {
-    int64_t sent_ns, heard_ns, stepped_ns, moved_ns;
-} mpi_clocks;
+typedef struct mpi_chunks {
+    const mpi_settings *settings;
+    mpi_traffic *traffic;
+    mpi_failure *failure;
+    const mpi_notes *notes; /* after a FIN there are no more chunks */
+    mpi_ring out, in;
+    struct mpi_chunk {
+        size_t bytes;
+        uint64_t message;                    /* the number of the message, from 0 */
+    } leaving[DW_MPI_WINDOW];                /* what each request of `out` sends */
+    uint64_t answered;                       /* sends that were reported done to the link */
+    uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
+    mpi_incoming incoming;
+    bool is_receiving; /* the link has a receive in progress */
+    /* Chunks were dropped, so long messages that were announced are incomplete. */
+    bool discards;
+    unsigned char *waste; /* of the room */
+} mpi_chunks;
 
-typedef struct mpi_failure {
-    dw_status status; /* not DW_OK: the end has failed */
-    dw_why why;
-} mpi_failure;
-
+/* All but the settings is written by mpi_end.c. */
 typedef struct mpi_end {
     mpi_settings settings;
-    /* The rest is written by mpi_end.c. */
-    mpi_room *room;
+    mpi_traffic traffic;
+    mpi_failure failure;
     mpi_notes notes;
     mpi_chunks chunks;
-    mpi_incoming incoming;
-    mpi_clocks clocks;
-    mpi_failure failure;
-    bool is_receiving;       /* the link has a receive in progress */
-    uint64_t sent, received; /* bytes */
 } mpi_end;
 
 typedef struct mpi_request {
@@ -139,7 +148,7 @@ void dw_mpi_end_begin(mpi_end *end);
 void dw_mpi_end_free(mpi_end *end);
 
 /* Whether the link has a receive in progress. */
-void dw_mpi_expect(mpi_end *end, bool is_receiving);
+void dw_mpi_expect(mpi_chunks *chunks, bool is_receiving);
 
 /* All functions below must be called with the lock of the node held. None of them waits. */
 /* Handles what has arrived and what was sent; returns whether anything has. */
@@ -147,16 +156,15 @@ bool dw_mpi_step(mpi_end *end);
 
 /* send, receive: continue a request of the link; OK: it is complete. BUFFER_TOO_SMALL: *len bytes
  * are needed. kept: how many of the last messages that were reported done are still being read by
- * MPI.
- */
-dw_status dw_mpi_send(mpi_end *end, mpi_request *request);
-dw_status dw_mpi_receive(mpi_end *end, mpi_request *request, size_t *len);
-uint64_t dw_mpi_kept(const mpi_end *end);
+ * MPI. */
+dw_status dw_mpi_send(mpi_notes *notes, mpi_chunks *chunks, mpi_request *request, size_t *len);
+dw_status dw_mpi_receive(mpi_notes *notes, mpi_chunks *chunks, mpi_request *request, size_t *len);
+uint64_t dw_mpi_kept(const mpi_chunks *chunks);
 
 /* Sends FIN, unless it was sent. */
-void dw_mpi_send_fin(mpi_end *end);
+void dw_mpi_send_fin(mpi_notes *notes, uint64_t chunks_sent);
 /* Whether both FINs were exchanged and nothing is in flight in either direction. */
-bool dw_mpi_is_quiet(const mpi_end *end);
-void dw_mpi_cancel_receives(mpi_end *end); /* which will never complete */
+bool dw_mpi_is_quiet(const mpi_notes *notes, const mpi_chunks *chunks);
+void dw_mpi_cancel_receives(mpi_notes *notes, mpi_chunks *chunks); /* which will never complete */
 
 #endif

@@ -49,7 +49,7 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
         return DW_OK;
     }
     if (len > 11 && !strncmp(word, "congestion=", 11)) {
-        if (len - 11 >= DW_TCP_CONGESTION_BYTES)
+        if (len - 11 >= sizeof options->congestion)
             return blame(how, word + 11, "this name is too long for a congestion control");
         snprintf(options->congestion, sizeof options->congestion, "%.*s", (int)(len - 11),
                  word + 11);

@@ -4,11 +4,11 @@
 
 #include "common/report.h"
 
-void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
+void dw_tcp_fail(dw_tcp_failure *failure, dw_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    dw_link_report_first(&end->failure.status, &end->failure.why, status, format, arguments);
+    dw_link_report_first(&failure->status, &failure->why, status, format, arguments);
     va_end(arguments);
 }
 

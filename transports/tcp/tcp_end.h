@@ -5,8 +5,8 @@
  * *pending accept*, on the dialler's side a *connection attempt*. A *stash* is a buffer for
  * received bytes that the link cannot take yet.
  *
- * Each struct has one file that writes it, but for its first values (tcp_open.c). A file calls
- * those further down, and no others:
+ * Each struct has one file that writes it, but for its first values (tcp_open.c, which also
+ * connects the parts by pointers). A file calls those further down, and no others:
  *
  * | file             | its part                                                                 |
  * | tcp.c            | the backend's table of functions                                         |
@@ -15,7 +15,7 @@
  * | tcp_accepts.c    | connections that a listener accepts                                      |
  * | tcp_connects.c   | connections that a dialler makes                                         |
  * | tcp_receive.c    | finds records in the bytes of a stripe                                   |
- * | tcp_stripes.c    | a stripe begins and is lost                                              |
+ * | tcp_stripes.c    | a stripe begins, is lost, and is dialled again                           |
  * | tcp_send.c       | cuts messages into records; keeps them until acknowledged                |
  * | tcp_poller.c     | registers sockets with epoll                                             |
  * | tcp_handshake.c  | one connection until both hellos are complete                            |
@@ -24,23 +24,25 @@
  * | tcp_progress.c   | whether the peer takes what is sent                                      |
  * | tcp_reading.c    | bytes that were read ahead; whether something is left to read            |
  * | tcp_ack.c        | when the peer must hear what has arrived                                 |
- * | tcp_redial.c     | when to connect a stripe again                                           |
  * | tcp_address.c    | addresses and options of a URI; sockets                                  |
  * | tcp_guard.c      | which addresses may be used without TLS                                  |
  * | tcp_kernel.c     | the kernel's counters of a connection                                    |
- * | tcp_end.c        | functions that all of these files need                                   |
+ * | tcp_end.c        | the first failure; bytes on the wire; the length of chunks               |
+ *
+ * Only the backend's functions (tcp.c, tcp_open.c) and a turn (tcp_session.c) use the whole end.
+ * Parts note the first error in dw_tcp_failure, and the backend's functions return it.
  *
  * The I/O owner of the link calls these functions, so only one thread does so at a time. None of
  * them waits, except while opening. */
 #ifndef DW_TCP_END_H
 #define DW_TCP_END_H
 
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 
 #include "common/stream.h"
 #include "deltawire/transport.h"
+#include "tcp/tcp_address.h"
 #include "tcp/tcp_wire.h"
 #include "tls/tls.h"
 
@@ -67,9 +69,8 @@ enum {
     DW_TCP_AHEAD_BYTES = 16384,
     DW_TCP_PENDING_ACCEPTS = DW_TLS_UNPROVEN_PEERS, /* accepted connections whose hello is not
                                                        complete */
-    DW_TCP_CONGESTION_BYTES = 16,
-    DW_TCP_HANDSHAKE_MS = 10000, /* the time limit for both hellos */
-    DW_TCP_TICK_MS = 100         /* how often the progress of the stripes is checked */
+    DW_TCP_HANDSHAKE_MS = 10000,                    /* the time limit for both hellos */
+    DW_TCP_TICK_MS = 100 /* how often the progress of the stripes is checked */
 };
 
 /* The longest message. */
@@ -167,13 +168,15 @@ typedef struct dw_tcp_stripe_progress {
     bool was_discounted; /* it was lost since then */
 } dw_tcp_stripe_progress;
 
-/* tcp_redial.c: dialler: when to try again. */
+/* tcp_stripes.c; dialler: when to try again. */
 typedef struct dw_tcp_redial {
     int64_t at_ns, backoff_ns;
 } dw_tcp_redial;
 
+/* tcp_stripes.c, but what is named otherwise */
 typedef struct dw_tcp_stripe {
     dw_stream stream;
+    unsigned index;
     bool is_open, was_open;
     bool is_silent;  /* it was lost without an end of stream or reset from the other side */
     uint32_t events; /* tcp_poller.c: those that epoll watches for */
@@ -205,13 +208,6 @@ typedef struct dw_tcp_incoming {
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-typedef struct dw_tcp_options {
-    unsigned stripes;
-    bool uses_all; /* stripes= was given: all carry messages, even if the round trip is short */
-    int64_t grace_ns;
-    char congestion[DW_TCP_CONGESTION_BYTES]; /* "": the system's default */
-} dw_tcp_options;
-
 typedef struct dw_tcp_request {
     bool sends, is_kept;
     const unsigned char *data;
@@ -230,10 +226,11 @@ typedef struct dw_tcp_settings {
     bool copies;      /* whether messages are copied until they are acknowledged */
 } dw_tcp_settings;
 
-/* tcp_end.c. status: not DW_OK: the end has failed. */
+/* tcp_end.c. status: not DW_OK: the end has failed. peer: the other end, in sentences. */
 typedef struct dw_tcp_failure {
     dw_status status;
     dw_why why;
+    const char *peer;
 } dw_tcp_failure;
 
 /* tcp_peer.c: who the other end is. The name that was authenticated on the first stripe holds for
@@ -245,13 +242,14 @@ typedef struct dw_tcp_session {
     unsigned char tls_session[DW_TLS_SESSION_BYTES];
     unsigned char id[DW_TCP_SESSION_BYTES];
     bool has_id, is_opening;
-    bool peer_left; /* the peer's LEAVE has arrived */
-    unsigned n_stripes;
 } dw_tcp_session;
 
 /* tcp_stripes.c: which stripes are open, and how the last one was lost. */
 typedef struct dw_tcp_connections {
-    unsigned n_open;
+    int poller; /* the epoll descriptor for all sockets; fixed after open, as well as: */
+    dw_tcp_stripe *stripes;
+    unsigned n, n_open;  /* n: the stripes of the session; 0: it has no peer yet */
+    bool peer_left;      /* the peer's LEAVE has arrived */
     int64_t lost_ns;     /* when the last open stripe was lost; 0: a stripe is open */
     int lost_error;      /* the errno of that loss; 0: the peer ended the stream */
     size_t cut_bytes;    /* bytes of records that were incomplete then */
@@ -260,45 +258,31 @@ typedef struct dw_tcp_connections {
     uint64_t reconnects;
 } dw_tcp_connections;
 
-/* tcp_accepts.c; listener. */
-typedef struct dw_tcp_accepts {
-    int listener;
-    int64_t paused_until_ns; /* after a failed accept, when to watch the socket again; 0: watched */
-    dw_tcp_handshake *pending; /* DW_TCP_PENDING_ACCEPTS of them */
-    unsigned n_pending;
-    unsigned next; /* the oldest one; it is replaced when all places are taken */
-    /* How many connections were turned away, and the last of them with the reason.
-     * is_reason_known: the reason helps to find a mistake, for example another version or a failed
-     * TLS handshake. It is not replaced by a connection that just did not send our hello. */
-    unsigned n_rejected;
-    bool is_reason_known;
-    char last_rejected[300];
-} dw_tcp_accepts;
+/* tcp_end.c: bytes on the wire. sent, received: the first hello, and records that carry messages,
+ * or messages that the link has taken. _apart: other bytes, for example acknowledgements and
+ * duplicates; they are added when the next send is complete, or the link takes the next message. */
+typedef struct dw_tcp_wire {
+    uint64_t sent, sent_apart;
+    uint64_t received, received_apart;
+} dw_tcp_wire;
 
-/* tcp_connects.c; dialler. */
-typedef struct dw_tcp_connects {
-    dw_tcp_handshake *attempts;      /* one for each stripe */
-    struct sockaddr_storage address; /* the address of the peer */
-    socklen_t address_len;
-    char trouble[96];          /* why the last attempt failed */
-    bool is_handshake_refused; /* at least one TLS handshake has failed */
-} dw_tcp_connects;
+/* tcp_ack.c: what was last acknowledged to the peer. */
+typedef struct dw_tcp_ack {
+    uint64_t sent_whole, sent_limit;
+    uint64_t unreported; /* bytes received since */
+    /* when whole and limit must be sent at the latest; 1: at once; 0: the peer knows them */
+    int64_t due_ns;
+} dw_tcp_ack;
 
-/* tcp_send.c */
-typedef struct dw_tcp_sending {
-    dw_tcp_kept *kept;               /* a ring of DW_TCP_KEPT_MOST, indexed by message number */
-    uint64_t seen_acked, seen_limit; /* acked and peer_limit at the last check */
-    int64_t seen_ns;                 /* when one of them last changed */
-    /* Message numbers. next_message: of the next send. acked: the first that the peer has not
-     * acknowledged. answered: the first whose send was not yet reported done to the link. */
-    uint64_t next_message, acked, answered;
-    uint64_t cursor;       /* the first message that may have chunks to send */
-    uint32_t cursor_chunk; /* and the first chunk of it that may be unsent */
-    uint64_t next_position, peer_limit;
-    const dw_tcp_request *request; /* the link's send in progress */
-    unsigned next_stripe;          /* where the next search for a free stripe begins */
-    uint64_t resent_bytes;
-} dw_tcp_sending;
+/* tcp_reading.c */
+typedef struct dw_tcp_reading {
+    /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
+     * less than it asked for, or nothing. */
+    bool has_looked;
+    unsigned last_read;   /* the stripe that was read last */
+    bool moved_awaited;   /* bytes of the awaited message were read in this turn */
+    bool must_read_again; /* something is left to read that epoll does not report */
+} dw_tcp_reading;
 
 /* tcp_progress.c. since_ns: when there was progress, or nothing was on its way. gained: the most
  * bytes of messages that the peer's kernel had acknowledged since the peer last said that it has
@@ -317,6 +301,11 @@ typedef struct dw_tcp_progress {
 
 /* tcp_reassembly.c */
 typedef struct dw_tcp_receiving {
+    const dw_tcp_settings *settings;
+    dw_tcp_failure *failure;
+    dw_tcp_connections *connections;
+    dw_tcp_wire *wire;
+    dw_tcp_ack ack;
     dw_tcp_incoming *incoming; /* a ring of DW_TCP_INCOMING_MOST, indexed by message number */
     /* Message numbers. awaited: the one that the link gets next. whole: the first that is not
      * complete. */
@@ -337,23 +326,58 @@ typedef struct dw_tcp_receiving {
     bool has_returned;
 } dw_tcp_receiving;
 
-/* tcp_ack.c: what was last acknowledged to the peer. */
-typedef struct dw_tcp_ack {
-    uint64_t sent_whole, sent_limit;
-    uint64_t unreported; /* bytes received since */
-    /* when whole and limit must be sent at the latest; 1: at once; 0: the peer knows them */
-    int64_t due_ns;
-} dw_tcp_ack;
+/* tcp_send.c */
+typedef struct dw_tcp_sending {
+    dw_tcp_connections *connections;
+    dw_tcp_receiving *receiving; /* records tell the peer what has arrived */
+    dw_tcp_progress *progress;
+    dw_tcp_reading *reading;
+    dw_tcp_kept *kept;               /* a ring of DW_TCP_KEPT_MOST, indexed by message number */
+    uint64_t seen_acked, seen_limit; /* acked and peer_limit at the last check */
+    int64_t seen_ns;                 /* when one of them last changed */
+    /* Message numbers. next_message: of the next send. acked: the first that the peer has not
+     * acknowledged. answered: the first whose send was not yet reported done to the link. */
+    uint64_t next_message, acked, answered;
+    uint64_t cursor;       /* the first message that may have chunks to send */
+    uint32_t cursor_chunk; /* and the first chunk of it that may be unsent */
+    uint64_t next_position, peer_limit;
+    const dw_tcp_request *request; /* the link's send in progress */
+    unsigned next_stripe;          /* where the next search for a free stripe begins */
+    uint64_t resent_bytes;
+} dw_tcp_sending;
 
-/* tcp_reading.c */
-typedef struct dw_tcp_reading {
-    /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
-     * less than it asked for, or nothing. */
-    bool has_looked;
-    unsigned last_read;   /* the stripe that was read last */
-    bool moved_awaited;   /* bytes of the awaited message were read in this turn */
-    bool must_read_again; /* something is left to read that epoll does not report */
-} dw_tcp_reading;
+/* tcp_accepts.c; listener. */
+typedef struct dw_tcp_accepts {
+    const dw_tcp_settings *settings;
+    dw_tcp_session *session;
+    dw_tcp_connections *connections;
+    dw_tcp_sending *sending;
+    int listener;
+    int64_t paused_until_ns; /* after a failed accept, when to watch the socket again; 0: watched */
+    dw_tcp_handshake *pending; /* DW_TCP_PENDING_ACCEPTS of them */
+    unsigned n_pending;
+    unsigned next; /* the oldest one; it is replaced when all places are taken */
+    /* How many connections were turned away, and the last of them with the reason.
+     * is_reason_known: the reason helps to find a mistake, for example another version or a failed
+     * TLS handshake. It is not replaced by a connection that just did not send our hello. */
+    unsigned n_rejected;
+    bool is_reason_known;
+    char last_rejected[300];
+} dw_tcp_accepts;
+
+/* tcp_connects.c; dialler. */
+typedef struct dw_tcp_connects {
+    const dw_tcp_settings *settings;
+    dw_tcp_failure *failure;
+    dw_tcp_session *session;
+    dw_tcp_connections *connections;
+    dw_tcp_sending *sending;
+    dw_tcp_handshake *attempts;      /* one for each stripe */
+    struct sockaddr_storage address; /* the address of the peer */
+    socklen_t address_len;
+    char trouble[96];          /* why the last attempt failed */
+    bool is_handshake_refused; /* at least one TLS handshake has failed */
+} dw_tcp_connects;
 
 /* tcp_session.c */
 typedef struct dw_tcp_turns {
@@ -361,41 +385,31 @@ typedef struct dw_tcp_turns {
     int64_t tick_ns; /* when the progress of the stripes was last checked */
 } dw_tcp_turns;
 
-/* tcp_end.c: bytes on the wire. sent, received: the first hello, and records that carry messages,
- * or messages that the link has taken. _apart: other bytes, for example acknowledgements and
- * duplicates; they are added when the next send is complete, or the link takes the next message. */
-typedef struct dw_tcp_wire {
-    uint64_t sent, sent_apart;
-    uint64_t received, received_apart;
-} dw_tcp_wire;
-
 typedef struct dw_tcp_end {
     dw_tcp_settings settings;
     dw_tcp_failure failure;
     dw_tcp_session session;
-    int poller; /* the epoll descriptor for all sockets; fixed after open, as well as: */
-    dw_tcp_stripe *stripes;
     dw_tcp_connections connections;
-    dw_tcp_accepts accepts;
-    dw_tcp_connects connects;
-    dw_tcp_sending sending;
+    dw_tcp_wire wire;
+    dw_tcp_reading reading;
     dw_tcp_progress progress;
     dw_tcp_receiving receiving;
-    dw_tcp_ack ack;
-    dw_tcp_reading reading;
+    dw_tcp_sending sending;
+    dw_tcp_accepts accepts;
+    dw_tcp_connects connects;
     dw_tcp_turns turn;
-    dw_tcp_wire wire;
 } dw_tcp_end;
 
 /* The entry of a message in the ring of arriving messages. */
-static inline dw_tcp_incoming *dw_tcp_incoming_of(const dw_tcp_end *end, uint64_t number)
+static inline dw_tcp_incoming *dw_tcp_incoming_of(const dw_tcp_receiving *receiving,
+                                                  uint64_t number)
 {
-    return &end->receiving.incoming[number % DW_TCP_INCOMING_MOST];
+    return &receiving->incoming[number % DW_TCP_INCOMING_MOST];
 }
 
 /* tcp_end.c. fail: sets status and why, unless an earlier failure has. chunk_len: the length of the
  * chunks of a message of `total` bytes; both ends compute the same. */
-void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
+void dw_tcp_fail(dw_tcp_failure *failure, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 size_t dw_tcp_chunk_len(uint64_t total);
 void dw_tcp_wire_sent(dw_tcp_wire *wire, size_t bytes, bool is_apart);
@@ -407,11 +421,6 @@ void dw_tcp_wire_receive_done(dw_tcp_wire *wire, uint64_t bytes);
 void dw_tcp_ack_now(dw_tcp_ack *ack);
 void dw_tcp_ack_soon(dw_tcp_ack *ack, size_t bytes, uint64_t whole);
 void dw_tcp_ack_sent(dw_tcp_ack *ack, uint64_t whole, uint64_t limit);
-
-/* tcp_redial.c. later: an attempt has failed. worked: a message has come over the stripe. */
-void dw_tcp_redial_later(dw_tcp_redial *redial, int64_t now, int64_t longest_backoff_ns);
-void dw_tcp_redial_after_loss(dw_tcp_redial *redial, int64_t now);
-void dw_tcp_redial_worked(dw_tcp_redial *redial);
 
 /* tcp_reading.c. begin: a turn begins. again: something may be left to read. look: sets has_looked.
  * read: a stripe was read. moved: bytes of the awaited message. ahead: room, for a read of up to
@@ -430,22 +439,6 @@ void dw_tcp_ahead_forget(dw_tcp_ahead *ahead);
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how);
 void dw_tcp_close(dw_tcp_end *end);
 
-/* tcp_address.c. An error in the address sets the offset in how->why, as dw_transport_open asks
- * for. */
-struct addrinfo;
-dw_status dw_tcp_read_options(const dw_transport_open *how, dw_tcp_options *options);
-dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found);
-dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
-                        const struct addrinfo *addresses, int *listener);
-dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_options *options);
-/* Starts to connect; returns the socket, or -1 and errno. segment: the limit of the payload of
- * segments in both directions; 0: none. */
-int dw_tcp_connect(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options,
-                   uint32_t segment);
-int dw_tcp_connected(int fd); /* 0, or the errno of the failed connect */
-void dw_tcp_tune(int fd, uint32_t peer_timeout_ms);
-void dw_tcp_print_peer(int fd, char text[96]);
-
 /* tcp_handshake.c. step: continues a handshake. DW_PENDING: it must wait for the socket. DW_OK, for
  * a dialler: the listener's hello has arrived, in their_hello. DW_OK, for a listener: the dialler's
  * hello has arrived, in their_hello, and dw_tcp_handshake_answer is to be called next; or the
@@ -454,12 +447,14 @@ void dw_tcp_print_peer(int fd, char text[96]);
  * other side hung up. DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed; stream.text says why.
  * accept, connect: begin one; false: there is no memory. */
 bool dw_tcp_handshake_accept(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
-                             const dw_tcp_end *end);
+                             const dw_tcp_session *session);
 bool dw_tcp_handshake_connect(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
-                              const dw_tcp_end *end, unsigned stripe);
-dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, dw_tcp_end *end);
-void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_end *end, unsigned stripe,
-                             int answer);
+                              const dw_tcp_session *session, const dw_tcp_sending *sending,
+                              unsigned stripe);
+dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, const dw_tcp_session *session,
+                                const dw_tcp_settings *settings);
+void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_session *session,
+                             const dw_tcp_sending *sending, unsigned stripe, int answer);
 void dw_tcp_handshake_end(dw_tcp_handshake *handshake);
 dw_stream dw_tcp_handshake_take(dw_tcp_handshake *handshake); /* the connection, out of it */
 uint32_t dw_tcp_handshake_events(const dw_tcp_handshake *handshake);
@@ -470,61 +465,64 @@ uint32_t dw_tcp_handshake_events(const dw_tcp_handshake *handshake);
 void dw_tcp_turn(dw_tcp_end *end, int wait_ms);
 int64_t dw_tcp_wakes(const dw_tcp_end *end);
 
-/* tcp_poller.c. watch_handshake: false: epoll could not add the socket; errno says why.
- * watch_for_accepts: whether new connections are watched for. */
-void dw_tcp_watch_listener(dw_tcp_end *end);
-void dw_tcp_watch_for_accepts(const dw_tcp_end *end, bool hears);
-void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
-void dw_tcp_watch_new_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
-bool dw_tcp_watch_handshake(const dw_tcp_end *end, dw_tcp_handshake *handshake, uint32_t kind,
-                            uint32_t index);
+/* tcp_poller.c. watch_listener, watch_handshake: false: epoll could not add the socket; errno says
+ * why. watch_for_accepts: whether new connections are watched for. */
+bool dw_tcp_watch_listener(int poller, int listener);
+void dw_tcp_watch_for_accepts(int poller, int listener, bool hears);
+void dw_tcp_watch_stripe(int poller, dw_tcp_stripe *stripe, bool is_new);
+bool dw_tcp_watch_handshake(int poller, dw_tcp_handshake *handshake, uint32_t kind, uint32_t index);
 
-/* tcp_accepts.c */
-/* Remembers a connection that was turned away, for the sentence of a timeout. */
-__attribute__((format(printf, 4, 5))) void dw_tcp_note_rejected(dw_tcp_end *end,
-                                                                const dw_stream *stream,
-                                                                bool is_reason, const char *format,
-                                                                ...);
-/* "": none was turned away */
-void dw_tcp_describe_rejected(const dw_tcp_end *end, char *text, size_t cap);
-void dw_tcp_accept(dw_tcp_end *end);
-void dw_tcp_continue_accept(dw_tcp_end *end, uint32_t index);
-void dw_tcp_drop_accept(dw_tcp_end *end, dw_tcp_handshake *pending);
-void dw_tcp_resume_accepting(dw_tcp_end *end);
-void dw_tcp_stop_listening(dw_tcp_end *end);
+/* tcp_accepts.c. describe_rejected: "": none was turned away. is_fresh: another dialler may still
+ * take the place of the peer. */
+void dw_tcp_describe_rejected(const dw_tcp_accepts *accepts, char *text, size_t cap);
+void dw_tcp_accept(dw_tcp_accepts *accepts);
+void dw_tcp_continue_accept(dw_tcp_accepts *accepts, uint32_t index);
+void dw_tcp_drop_accept(dw_tcp_accepts *accepts, dw_tcp_handshake *pending);
+void dw_tcp_resume_accepting(dw_tcp_accepts *accepts);
+void dw_tcp_stop_listening(dw_tcp_accepts *accepts);
+bool dw_tcp_is_fresh(const dw_tcp_accepts *accepts);
 
 /* tcp_connects.c. refused: the other machine has answered, but this session's listener is not
  * there. */
-void dw_tcp_start_connect(dw_tcp_end *end, unsigned stripe, int64_t now);
-void dw_tcp_continue_connect(dw_tcp_end *end, uint32_t index);
+void dw_tcp_start_connect(dw_tcp_connects *connects, unsigned stripe, int64_t now);
+void dw_tcp_continue_connect(dw_tcp_connects *connects, uint32_t index);
 void dw_tcp_connect_to(dw_tcp_connects *connects, const struct sockaddr *address, socklen_t len);
-void dw_tcp_connect_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused);
+void dw_tcp_connect_failed(dw_tcp_connects *connects, unsigned index, const char *trouble,
+                           bool refused);
 
-/* tcp_stripes.c. open_stripe: both hellos are complete, and the connection becomes a stripe. whole,
- * limit: from the peer's hello. */
-void dw_tcp_open_stripe(dw_tcp_end *end, dw_tcp_handshake *handshake, unsigned index,
-                        uint64_t whole, uint64_t limit);
-void dw_tcp_lose_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
+/* tcp_stripes.c. expect: the session has n stripes. open_stripe: both hellos are complete, and the
+ * connection becomes a stripe. */
+void dw_tcp_stripes_expect(dw_tcp_connections *connections, unsigned n);
+void dw_tcp_open_stripe(dw_tcp_sending *sending, dw_tcp_session *session,
+                        dw_tcp_handshake *handshake);
+void dw_tcp_lose_stripe(dw_tcp_sending *sending, dw_tcp_stripe *stripe, int error);
 /* When the stripe is closed, its connection is reset, also at the peer: what is still to be sent
  * would keep the end of the stream from getting there. */
 void dw_tcp_reset_at_close(const dw_tcp_stripe *stripe);
 /* blame_peer: its machine has answered, but the peer is not there. shorten_segments: gives up the
  * connections with longer segments, but for those that have carried a full one. */
-void dw_tcp_blame_peer(dw_tcp_end *end);
-void dw_tcp_shorten_segments(dw_tcp_end *end, uint32_t segment);
+void dw_tcp_peer_leaves(dw_tcp_connections *connections);
+void dw_tcp_blame_peer(dw_tcp_connections *connections);
+void dw_tcp_shorten_segments(dw_tcp_sending *sending, uint32_t segment);
+/* redial_later: an attempt has failed. redial_worked: a message has come over the stripe. */
+void dw_tcp_redial_later(dw_tcp_redial *redial, int64_t longest_backoff_ns);
+void dw_tcp_redial_worked(dw_tcp_redial *redial);
 
 /* tcp_progress.c. check_progress: to be called while the peer has not acknowledged everything;
  * returns the longest round trip of the stripes that carry something, in ns. discount_loss: the
  * stripe is about to be lost. mark_full: so many bytes are about to be written. begin_to_fill: a
  * message is about to be written to a clear stripe. ask_segment: new connections shall have
  * segments of this length at most; returns whether that is news. */
-int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now, uint32_t *segment);
-void dw_tcp_discount_loss(dw_tcp_end *end, dw_tcp_stripe *stripe);
+int64_t dw_tcp_check_progress(dw_tcp_progress *progress, const dw_tcp_connections *connections,
+                              int64_t now, uint32_t *segment);
+void dw_tcp_fail_without_progress(dw_tcp_failure *failure, const dw_tcp_progress *progress,
+                                  int64_t now, uint32_t peer_timeout_ms);
+void dw_tcp_discount_loss(dw_tcp_progress *progress, dw_tcp_stripe *stripe);
 void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len);
 void dw_tcp_mark_written(dw_tcp_stripe *stripe, size_t len);
 void dw_tcp_begin_to_fill(dw_tcp_stripe *stripe);
 bool dw_tcp_carries_full(dw_tcp_stripe *stripe);
-bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment);
+bool dw_tcp_ask_segment(dw_tcp_progress *progress, uint32_t segment);
 /* open: of a new connection. begin: nothing was on its way before. note: of the peer. */
 void dw_tcp_progress_open(dw_tcp_progress *progress, dw_tcp_stripe_progress *stripe,
                           const dw_tcp_kernel *kernel);
@@ -532,78 +530,78 @@ void dw_tcp_progress_begin(dw_tcp_progress *progress);
 void dw_tcp_progress_note(dw_tcp_progress *progress, bool has_taken, bool has_advanced);
 
 /* tcp_peer.c. is_new: the hello names no session. is_peer: under TLS, the same name was
- * authenticated as on the first stripe. is_fresh: another dialler may still take the place of the
- * peer. is_closed_by_peer: the peer's machine itself ended the connection. patience: how long an
- * end without a connection waits for the other, in ns. */
-bool dw_tcp_is_session(const dw_tcp_end *end, const unsigned char *named);
+ * authenticated as on the first stripe. is_closed_by_peer: the peer's machine itself ended the
+ * connection. other_version, peer_gone: set the failure. */
+bool dw_tcp_is_session(const dw_tcp_session *session, const unsigned char *named);
 bool dw_tcp_is_new(const unsigned char *named);
-bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream);
-bool dw_tcp_is_fresh(const dw_tcp_end *end);
+bool dw_tcp_is_peer(const dw_tcp_session *session, const dw_stream *stream);
 bool dw_tcp_is_closed_by_peer(int error);
-void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake);
-void dw_tcp_peer_gone(dw_tcp_end *end);
-void dw_tcp_peer_leaves(dw_tcp_end *end);
+void dw_tcp_other_version(dw_tcp_failure *failure, const dw_tcp_handshake *handshake);
+void dw_tcp_peer_gone(dw_tcp_failure *failure, const dw_tcp_connections *connections,
+                      uint64_t ahead_bytes);
 /* The session: create: of a listener. adopt: of a dialler. drop: nobody has it. open: a stripe is
  * open; is_new: for the first time. */
-bool dw_tcp_session_create(dw_tcp_session *session, unsigned n_stripes);
-void dw_tcp_session_adopt(dw_tcp_session *session, const unsigned char *id, unsigned n_stripes);
+bool dw_tcp_session_create(dw_tcp_session *session);
+void dw_tcp_session_adopt(dw_tcp_session *session, const unsigned char *id);
 void dw_tcp_session_drop(dw_tcp_session *session);
 void dw_tcp_session_open(dw_tcp_session *session, const dw_stream *stream, bool is_new);
-int64_t dw_tcp_patience(const dw_tcp_end *end);
 
 /* tcp_send.c */
 /* false: too many messages are kept already, or an error */
-bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request);
+bool dw_tcp_keep(dw_tcp_sending *sending, dw_tcp_request *request);
 /* begin_sending: to a new peer. send_is_done: all records of it were given to stripes. */
-void dw_tcp_begin_sending(dw_tcp_end *end);
-void dw_tcp_post_send(dw_tcp_end *end, const dw_tcp_request *request);
-bool dw_tcp_send_is_done(dw_tcp_end *end, const dw_tcp_request *request);
+void dw_tcp_begin_sending(dw_tcp_sending *sending);
+void dw_tcp_post_send(dw_tcp_sending *sending, const dw_tcp_request *request);
+bool dw_tcp_send_is_done(dw_tcp_sending *sending, const dw_tcp_request *request);
 void dw_tcp_forget_writing(dw_tcp_stripe *stripe);
 /* Returns whether the send in progress would advance if the link tested it now. */
-bool dw_tcp_can_advance(const dw_tcp_end *end);
+bool dw_tcp_can_advance(const dw_tcp_sending *sending);
 /* Sends as much as the stripes can take: data, requests, acknowledgements. */
-void dw_tcp_send(dw_tcp_end *end);
-void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe);
-void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit);
+void dw_tcp_send(dw_tcp_sending *sending);
+void dw_tcp_write(dw_tcp_sending *sending, dw_tcp_stripe *stripe);
+void dw_tcp_acknowledge(dw_tcp_sending *sending, uint64_t whole, uint64_t limit);
 /* what was sent on a lost stripe must be sent again */
-void dw_tcp_requeue(dw_tcp_end *end, unsigned stripe);
-void dw_tcp_resend_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns);
+void dw_tcp_requeue(dw_tcp_sending *sending, unsigned stripe);
+void dw_tcp_resend_stuck(dw_tcp_sending *sending, int64_t now, int64_t patience_ns);
 /* handles a received ASK or ECHO; ignores other records */
 void dw_tcp_take_probe(dw_tcp_stripe *stripe, int kind);
-void dw_tcp_send_leave(dw_tcp_end *end);
-bool dw_tcp_can_ack(const dw_tcp_end *end); /* a stripe is free to carry a record */
+void dw_tcp_send_leave(dw_tcp_sending *sending);
+bool dw_tcp_can_ack(const dw_tcp_sending *sending); /* a stripe is free to carry a record */
 
 /* tcp_receive.c. decide: finds room for bytes that wait in a socket until it is known where they
  * go. */
-void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe);
-void dw_tcp_decide(dw_tcp_end *end);
+void dw_tcp_read(dw_tcp_sending *sending, dw_tcp_stripe *stripe);
+void dw_tcp_decide(dw_tcp_sending *sending);
 
 /* tcp_reassembly.c. Records that carry bytes of messages: begin_chunk is called after the header,
  * find_room chooses where the bytes go (must: it may not put that off), finish_chunk is called
  * after the last byte. whole, limit: as in a record. */
-void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tcp_record_in *record);
+void dw_tcp_begin_chunk(dw_tcp_receiving *receiving, dw_tcp_stripe *stripe,
+                        const dw_tcp_record_in *record);
 void dw_tcp_advance_record(dw_tcp_stripe *stripe, size_t n); /* n bytes of it were read */
-void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must);
-void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe);
-uint64_t dw_tcp_limit(const dw_tcp_end *end);
-uint64_t dw_tcp_whole(const dw_tcp_end *end);
-void dw_tcp_post_receive(dw_tcp_end *end, dw_tcp_request *request); /* of the link */
-dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len);
-void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
-dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
-void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
-void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room); /* while the end is closed */
-void dw_tcp_forget_incoming(dw_tcp_end *end); /* drops all that the link has not taken */
-bool dw_tcp_has_next(const dw_tcp_end *end);  /* the awaited message is complete */
+void dw_tcp_find_room(dw_tcp_receiving *receiving, dw_tcp_stripe *stripe, bool must);
+void dw_tcp_finish_chunk(dw_tcp_receiving *receiving, dw_tcp_stripe *stripe);
+uint64_t dw_tcp_limit(const dw_tcp_receiving *receiving);
+uint64_t dw_tcp_whole(const dw_tcp_receiving *receiving);
+void dw_tcp_post_receive(dw_tcp_receiving *receiving, dw_tcp_request *request); /* of the link */
+dw_status dw_tcp_deliver(dw_tcp_receiving *receiving, size_t *len);
+void dw_tcp_forget_reading(dw_tcp_receiving *receiving, dw_tcp_stripe *stripe);
+dw_tcp_stash *dw_tcp_take_room(dw_tcp_receiving *receiving, size_t len); /* NULL: no memory */
+void dw_tcp_give_room_back(dw_tcp_receiving *receiving, dw_tcp_stash *room);
+void dw_tcp_free_room(const dw_tcp_receiving *receiving, dw_tcp_stash *room); /* while the end is
+                                                                                 closed */
+void dw_tcp_forget_incoming(dw_tcp_receiving *receiving); /* drops all that the link has not taken
+                                                           */
+bool dw_tcp_has_next(const dw_tcp_receiving *receiving);  /* the awaited message is complete */
 /* begun: bytes received so far of messages that the link has not taken; what comes again does not
  * count. note_partial: to be called after each turn and before a stripe is lost; allow_duplicates:
  * then. */
-uint64_t dw_tcp_begun(const dw_tcp_end *end);
-void dw_tcp_note_partial(dw_tcp_end *end);
-void dw_tcp_allow_duplicates(dw_tcp_end *end);
+uint64_t dw_tcp_begun(const dw_tcp_receiving *receiving);
+void dw_tcp_note_partial(dw_tcp_receiving *receiving);
+void dw_tcp_allow_duplicates(dw_tcp_receiving *receiving);
 /* stripe_returned: a lost one was connected again. widen_window: the round trip is long. */
-void dw_tcp_stripe_returned(dw_tcp_end *end);
-void dw_tcp_widen_window(dw_tcp_end *end);
+void dw_tcp_stripe_returned(dw_tcp_receiving *receiving);
+void dw_tcp_widen_window(dw_tcp_receiving *receiving);
 
 /* tcp_kernel.c */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_guard.c - which addresses may be used without TLS. */
-#include "tcp/tcp_guard.h"
+#include "tcp/tcp_address.h"
 
 #include <netinet/in.h>
 #include <string.h>

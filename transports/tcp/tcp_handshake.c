@@ -13,55 +13,58 @@
 
 static const unsigned char magic[6] = {'D', 'W', 'T', 'C', 'P', '\n'};
 
-static void write_hello(unsigned char *hello, const dw_tcp_end *end, unsigned stripe, int answer)
+static void write_hello(unsigned char *hello, const dw_tcp_session *session,
+                        const dw_tcp_sending *sending, unsigned stripe, int answer)
 {
+    const dw_tcp_receiving *receiving = sending->receiving;
+    unsigned n = sending->connections->n;
     memset(hello, 0, DW_TCP_HELLO_BYTES);
     memcpy(hello, magic, sizeof magic);
     hello[6] = DW_TCP_VERSION;
-    hello[7] = end->settings.role == DW_LINK_LISTEN ? 'L' : 'C';
+    hello[7] = receiving->settings->role == DW_LINK_LISTEN ? 'L' : 'C';
     if (answer == 0 || answer == DW_TCP_WELCOME) {
-        memcpy(hello + 8, end->session.id, DW_TCP_SESSION_BYTES);
-        dw_put64(hello + 32, dw_tcp_whole(end));
-        dw_put64(hello + 40, dw_tcp_limit(end));
+        memcpy(hello + 8, session->id, DW_TCP_SESSION_BYTES);
+        dw_put64(hello + 32, dw_tcp_whole(receiving));
+        dw_put64(hello + 40, dw_tcp_limit(receiving));
     }
     hello[24] = (unsigned char)stripe;
-    hello[25] = (unsigned char)(end->session.n_stripes ? end->session.n_stripes
-                                                       : end->settings.options.stripes);
+    hello[25] = (unsigned char)(n ? n : receiving->settings->options.stripes);
     hello[26] = (unsigned char)answer;
-    dw_put32(hello + 28, end->progress.segment);
+    dw_put32(hello + 28, sending->progress->segment);
 }
 
-static bool begin(dw_tcp_handshake *handshake, int fd, int64_t until_ns, const dw_tcp_end *end)
+static bool begin(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
+                  const dw_tcp_session *session)
 {
     memset(handshake, 0, sizeof *handshake);
     handshake->stream.fd = fd;
     handshake->until_ns = until_ns;
-    return !end->session.tls ||
-           dw_tls_cover(&handshake->stream, end->session.tls, until_ns) == DW_OK;
+    return !session->tls || dw_tls_cover(&handshake->stream, session->tls, until_ns) == DW_OK;
 }
 
 bool dw_tcp_handshake_accept(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
-                             const dw_tcp_end *end)
+                             const dw_tcp_session *session)
 {
-    bool begun = begin(handshake, fd, until_ns, end);
+    bool begun = begin(handshake, fd, until_ns, session);
     handshake->phase = DW_TCP_IN_TLS;
     return begun;
 }
 
 bool dw_tcp_handshake_connect(dw_tcp_handshake *handshake, int fd, int64_t until_ns,
-                              const dw_tcp_end *end, unsigned stripe)
+                              const dw_tcp_session *session, const dw_tcp_sending *sending,
+                              unsigned stripe)
 {
-    bool begun = begin(handshake, fd, until_ns, end);
+    bool begun = begin(handshake, fd, until_ns, session);
     handshake->phase = DW_TCP_CONNECTING;
     handshake->dials = true;
-    write_hello(handshake->own_hello, end, stripe, 0);
+    write_hello(handshake->own_hello, session, sending, stripe, 0);
     return begun;
 }
 
-void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_end *end, unsigned stripe,
-                             int answer)
+void dw_tcp_handshake_answer(dw_tcp_handshake *handshake, const dw_tcp_session *session,
+                             const dw_tcp_sending *sending, unsigned stripe, int answer)
 {
-    write_hello(handshake->own_hello, end, stripe, answer);
+    write_hello(handshake->own_hello, session, sending, stripe, answer);
     handshake->phase = DW_TCP_WRITING_HELLO;
 }
 
@@ -124,18 +127,19 @@ static dw_status receive_hello(dw_tcp_handshake *handshake)
     return lost(EISCONN); /* it has our own role: another dialler, or this very socket */
 }
 
-dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, dw_tcp_end *end)
+dw_status dw_tcp_handshake_step(dw_tcp_handshake *handshake, const dw_tcp_session *session,
+                                const dw_tcp_settings *settings)
 {
     dw_status status;
     if (handshake->phase == DW_TCP_CONNECTING) {
         int error = dw_tcp_connected(handshake->stream.fd);
         if (error != 0) return lost(error);
-        dw_tcp_tune(handshake->stream.fd, end->settings.peer_timeout_ms);
+        dw_tcp_tune(handshake->stream.fd, settings->peer_timeout_ms);
         handshake->phase = DW_TCP_IN_TLS;
     }
     if (handshake->phase == DW_TCP_IN_TLS) {
         /* Without TLS there is no handshake. */
-        status = end->session.tls ? dw_tls_shake(&handshake->stream) : DW_OK;
+        status = session->tls ? dw_tls_shake(&handshake->stream) : DW_OK;
         if (status != DW_OK) return status;
         handshake->phase = handshake->dials ? DW_TCP_WRITING_HELLO : DW_TCP_READING_HELLO;
     }

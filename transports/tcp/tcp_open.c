@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
-#include "tcp/tcp_guard.h"
 
 enum { REDIAL_MS = 100, LOOK_MS = 20, CONNECT_MS = 5000 };
 
@@ -21,7 +20,7 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
     bool is_cancelled = dw_link_is_set(how->cancelled);
     if (!is_cancelled && dw_now_ns() < deadline_ns) return DW_OK;
     char rejected[400];
-    dw_tcp_describe_rejected(end, rejected, sizeof rejected);
+    dw_tcp_describe_rejected(&end->accepts, rejected, sizeof rejected);
     if (is_cancelled) {
         return dw_say(how->why, DW_ERR_CANCELLED, "opening tcp://%.60s was cancelled%s",
                       how->address, rejected);
@@ -72,11 +71,13 @@ static dw_status open_listening(dw_tcp_end *end, const dw_transport_open *how,
     dw_status status =
         dw_tcp_listen(how, &end->settings.options, addresses, &end->accepts.listener);
     if (status != DW_OK) return status;
-    dw_tcp_watch_listener(end);
-    dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
-    if (end->session.n_stripes == 1 && end->settings.options.grace_ns == 0)
-        dw_tcp_stop_listening(end); /* no further connection can come */
-    return met;
+    if (!dw_tcp_watch_listener(end->connections.poller, end->accepts.listener))
+        return dw_say(how->why, DW_ERR_IO, "cannot watch the port for a peer: %s",
+                      dw_link_system_says(errno));
+    status = wait_for_peer(end, how, deadline_ns, INT64_MAX);
+    if (end->connections.n == 1 && end->settings.options.grace_ns == 0)
+        dw_tcp_stop_listening(&end->accepts); /* no further connection can come */
+    return status;
 }
 
 static dw_status open_dialling(dw_tcp_end *end, const dw_transport_open *how,
@@ -86,7 +87,7 @@ static dw_status open_dialling(dw_tcp_end *end, const dw_transport_open *how,
     for (;;) {
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
             dw_tcp_connect_to(&end->connects, a->ai_addr, a->ai_addrlen);
-            dw_tcp_start_connect(end, 0, dw_now_ns());
+            dw_tcp_start_connect(&end->connects, 0, dw_now_ns());
             /* only the time limit of the open counts */
             if (!end->session.tls) end->connects.attempts[0].until_ns = INT64_MAX;
             dw_status status = wait_for_peer(end, how, deadline_ns, dw_now_ns() + connect_ns);
@@ -100,6 +101,22 @@ static dw_status open_dialling(dw_tcp_end *end, const dw_transport_open *how,
     }
 }
 
+/* Gives each part of the end pointers to those that it uses. */
+static void connect_parts(dw_tcp_end *end)
+{
+    end->failure.peer = end->session.peer;
+    end->receiving.settings = end->accepts.settings = end->connects.settings = &end->settings;
+    end->receiving.failure = end->connects.failure = &end->failure;
+    end->receiving.connections = end->sending.connections = &end->connections;
+    end->accepts.connections = end->connects.connections = &end->connections;
+    end->receiving.wire = &end->wire;
+    end->sending.progress = &end->progress;
+    end->sending.receiving = &end->receiving;
+    end->sending.reading = &end->reading;
+    end->accepts.session = end->connects.session = &end->session;
+    end->accepts.sending = end->connects.sending = &end->sending;
+}
+
 static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
 {
     bool listens = how->role == DW_LINK_LISTEN;
@@ -111,10 +128,10 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
     end->session.is_opening = true;
     end->receiving.window = DW_TCP_NEAR_WINDOW_BYTES;
     memcpy(end->session.peer, "the peer", sizeof "the peer");
-    end->stripes = dw_mem_allocate_zeroed(&end->settings.allocator, end->settings.options.stripes,
-                                          sizeof *end->stripes);
-    for (unsigned i = 0; end->stripes && i < end->settings.options.stripes; i++)
-        end->stripes[i].stream.fd = -1;
+    end->connections.stripes = dw_mem_allocate_zeroed(
+        &end->settings.allocator, end->settings.options.stripes, sizeof *end->connections.stripes);
+    for (unsigned i = 0; end->connections.stripes && i < end->settings.options.stripes; i++)
+        end->connections.stripes[i].stream.fd = -1;
     end->sending.kept = dw_mem_allocate_zeroed(&end->settings.allocator, DW_TCP_KEPT_MOST,
                                                sizeof *end->sending.kept);
     end->receiving.incoming = dw_mem_allocate_zeroed(&end->settings.allocator, DW_TCP_INCOMING_MOST,
@@ -126,12 +143,12 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
         end->connects.attempts =
             dw_mem_allocate_zeroed(&end->settings.allocator, end->settings.options.stripes,
                                    sizeof *end->connects.attempts);
-    if (!end->stripes || !end->sending.kept || !end->receiving.incoming ||
+    if (!end->connections.stripes || !end->sending.kept || !end->receiving.incoming ||
         (!end->accepts.pending && !end->connects.attempts)) {
         return dw_say(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
     }
-    end->poller = epoll_create1(EPOLL_CLOEXEC);
-    if (end->poller >= 0) return DW_OK;
+    end->connections.poller = epoll_create1(EPOLL_CLOEXEC);
+    if (end->connections.poller >= 0) return DW_OK;
     return dw_say(how->why, DW_ERR_IO, "cannot watch sockets: %s", dw_link_system_says(errno));
 }
 
@@ -139,7 +156,8 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 {
     int64_t deadline_ns = dw_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     end->settings.allocator = how->allocator;
-    end->poller = end->accepts.listener = -1;
+    end->connections.poller = end->accepts.listener = -1;
+    connect_parts(end);
     dw_status status = dw_tcp_read_options(how, &end->settings.options);
     if (status == DW_OK) status = dw_tcp_check_congestion(how, &end->settings.options);
     if (status != DW_OK) return status;
@@ -163,26 +181,27 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 /* Close the listener first, so that reconnects are refused. */
 void dw_tcp_close(dw_tcp_end *end)
 {
-    dw_tcp_stop_listening(end);
-    dw_tcp_send_leave(end);
+    dw_tcp_stripe *stripes = end->connections.stripes;
+    dw_tcp_stop_listening(&end->accepts);
+    dw_tcp_send_leave(&end->sending);
     for (unsigned i = 0; end->connects.attempts && i < end->settings.options.stripes; i++)
         dw_tcp_handshake_end(&end->connects.attempts[i]);
-    for (unsigned i = 0; end->stripes && i < end->settings.options.stripes; i++) {
-        dw_tcp_forget_reading(end, &end->stripes[i]);
-        if (end->failure.status == DW_ERR_TIMEOUT) dw_tcp_reset_at_close(&end->stripes[i]);
-        dw_stream_close(&end->stripes[i].stream);
+    for (unsigned i = 0; stripes && i < end->settings.options.stripes; i++) {
+        dw_tcp_forget_reading(&end->receiving, &stripes[i]);
+        if (end->failure.status == DW_ERR_TIMEOUT) dw_tcp_reset_at_close(&stripes[i]);
+        dw_stream_close(&stripes[i].stream);
     }
-    if (end->receiving.incoming) dw_tcp_forget_incoming(end);
+    if (end->receiving.incoming) dw_tcp_forget_incoming(&end->receiving);
     for (unsigned i = 0; end->sending.kept && i < DW_TCP_KEPT_MOST; i++)
-        dw_tcp_free_room(end, end->sending.kept[i].copy);
+        dw_tcp_free_room(&end->receiving, end->sending.kept[i].copy);
     while (end->receiving.unused) {
         dw_tcp_stash *next = end->receiving.unused->next;
-        dw_tcp_free_room(end, end->receiving.unused);
+        dw_tcp_free_room(&end->receiving, end->receiving.unused);
         end->receiving.unused = next;
     }
-    if (end->poller >= 0) close(end->poller);
-    dw_mem_release(&end->settings.allocator, end->stripes,
-                   end->settings.options.stripes * sizeof *end->stripes);
+    if (end->connections.poller >= 0) close(end->connections.poller);
+    dw_mem_release(&end->settings.allocator, stripes,
+                   end->settings.options.stripes * sizeof *stripes);
     dw_mem_release(&end->settings.allocator, end->sending.kept,
                    DW_TCP_KEPT_MOST * sizeof *end->sending.kept);
     dw_mem_release(&end->settings.allocator, end->receiving.incoming,

@@ -18,11 +18,11 @@
 
 /* A stranger does not know the session. The comparison takes the same time wherever the bytes
  * differ, so that nobody can guess the session byte by byte. */
-bool dw_tcp_is_session(const dw_tcp_end *end, const unsigned char *named)
+bool dw_tcp_is_session(const dw_tcp_session *session, const unsigned char *named)
 {
     unsigned char differs = 0;
-    for (int i = 0; i < DW_TCP_SESSION_BYTES; i++) differs |= named[i] ^ end->session.id[i];
-    return end->session.has_id && differs == 0;
+    for (int i = 0; i < DW_TCP_SESSION_BYTES; i++) differs |= named[i] ^ session->id[i];
+    return session->has_id && differs == 0;
 }
 
 bool dw_tcp_is_new(const unsigned char *named)
@@ -32,26 +32,17 @@ bool dw_tcp_is_new(const unsigned char *named)
 }
 
 /* Under TLS every stripe must be authenticated with the same name as the first. */
-bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream)
+bool dw_tcp_is_peer(const dw_tcp_session *session, const dw_stream *stream)
 {
-    return !end->session.tls || end->session.is_opening ||
-           strcmp(end->session.peer_name, dw_tls_peer_name(stream)) == 0;
+    return !session->tls || session->is_opening ||
+           strcmp(session->peer_name, dw_tls_peer_name(stream)) == 0;
 }
 
-/* The dialler that was welcomed has gone before any message was exchanged. Perhaps it was stopped,
- * or was a stranger that only sent a hello. Another dialler may take its place. */
-bool dw_tcp_is_fresh(const dw_tcp_end *end)
-{
-    return end->accepts.listener >= 0 && !end->session.tls && !end->session.peer_left &&
-           !end->session.is_opening && end->connections.n_open == 0 && end->receiving.whole == 0 &&
-           end->sending.acked == 0;
-}
-
-void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake)
+void dw_tcp_other_version(dw_tcp_failure *failure, const dw_tcp_handshake *handshake)
 {
     char peer[96];
     dw_tcp_print_peer(handshake->stream.fd, peer);
-    dw_tcp_fail(end, DW_ERR_VERSION,
+    dw_tcp_fail(failure, DW_ERR_VERSION,
                 "%s uses version %d of the framing over TCP, this end version %d; run the same "
                 "release of deltawire at both ends",
                 peer, handshake->their_hello[6], DW_TCP_VERSION);
@@ -59,25 +50,22 @@ void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_handshake *handshake)
 
 /* ---- The session ----------------------------------------------------------------------------- */
 
-bool dw_tcp_session_create(dw_tcp_session *session, unsigned n_stripes)
+bool dw_tcp_session_create(dw_tcp_session *session)
 {
     if (getrandom(session->id, sizeof session->id, 0) != (ssize_t)sizeof session->id) return false;
     session->has_id = true;
-    session->n_stripes = n_stripes;
     return true;
 }
 
-void dw_tcp_session_adopt(dw_tcp_session *session, const unsigned char *id, unsigned n_stripes)
+void dw_tcp_session_adopt(dw_tcp_session *session, const unsigned char *id)
 {
     memcpy(session->id, id, sizeof session->id);
     session->has_id = true;
-    session->n_stripes = n_stripes;
 }
 
 void dw_tcp_session_drop(dw_tcp_session *session)
 {
     session->has_id = false;
-    session->n_stripes = 0;
 }
 
 void dw_tcp_session_open(dw_tcp_session *session, const dw_stream *stream, bool is_new)
@@ -88,12 +76,6 @@ void dw_tcp_session_open(dw_tcp_session *session, const dw_stream *stream, bool 
         dw_tls_session(stream, session->tls_session);
     }
     session->is_opening = false;
-    session->peer_left = false;
-}
-
-void dw_tcp_peer_leaves(dw_tcp_end *end)
-{
-    end->session.peer_left = true;
 }
 
 /* ---- Whether it is gone ---------------------------------------------------------------------- */
@@ -104,48 +86,36 @@ bool dw_tcp_is_closed_by_peer(int error)
 }
 
 /* Ends the link: the peer will not come back. */
-void dw_tcp_peer_gone(dw_tcp_end *end)
+void dw_tcp_peer_gone(dw_tcp_failure *failure, const dw_tcp_connections *connections,
+                      uint64_t ahead_bytes)
 {
-    const char *peer = end->session.peer;
-    int error = end->connections.lost_error;
-    uint64_t begun = end->receiving.ahead_bytes + end->connections.cut_bytes;
-    if (dw_tcp_is_closed_by_peer(error) && end->connections.lost_text[0]) { /* the sentence of TLS
-                                                                   is more precise */
-        dw_tcp_fail(end, DW_ERR_PEER,
+    const char *peer = failure->peer;
+    int error = connections->lost_error;
+    uint64_t begun = ahead_bytes + connections->cut_bytes;
+    /* the sentence of TLS is more precise */
+    if (dw_tcp_is_closed_by_peer(error) && connections->lost_text[0]) {
+        dw_tcp_fail(failure, DW_ERR_PEER,
                     "%s %s; its process has probably died, or somebody tampers with the "
                     "connection",
-                    peer, end->connections.lost_text);
+                    peer, connections->lost_text);
     } else if (!dw_tcp_is_closed_by_peer(error)) {
-        dw_tcp_fail(end, DW_ERR_TIMEOUT,
+        dw_tcp_fail(failure, DW_ERR_TIMEOUT,
                     "%s no longer answers (%s); is the machine or the network down?", peer,
                     strerror(error));
     } else if (begun > 0) {
-        dw_tcp_fail(end, DW_ERR_PEER,
+        dw_tcp_fail(failure, DW_ERR_PEER,
                     "%s closed the connection in the middle of a message (after %llu bytes of it); "
-                    "its process "
-                    "has probably died",
+                    "its process has probably died",
                     peer, (unsigned long long)begun);
     } else if (error != 0) {
-        dw_tcp_fail(end, DW_ERR_PEER,
+        dw_tcp_fail(failure, DW_ERR_PEER,
                     "%s broke the connection (%s); its process has probably died, or a firewall or "
                     "NAT between has forgotten the connection",
                     peer, strerror(error));
     } else {
-        dw_tcp_fail(end, DW_ERR_PEER,
+        dw_tcp_fail(failure, DW_ERR_PEER,
                     "%s closed the connection without a goodbye; its process has probably died or "
                     "was stopped",
                     peer);
     }
-}
-
-int64_t dw_tcp_patience(const dw_tcp_end *end)
-{
-    int64_t most = (int64_t)end->settings.peer_timeout_ms * DW_NS_PER_MS;
-    /* the time limit of the link's handshake applies instead */
-    if (dw_tcp_is_fresh(end)) return INT64_MAX / 4;
-    if (end->session.peer_left || end->settings.options.grace_ns == 0) return 0;
-    for (unsigned i = 0; i < end->session.n_stripes; i++) {
-        if (end->stripes[i].is_silent) return most;
-    }
-    return end->settings.options.grace_ns < most ? end->settings.options.grace_ns : most;
 }

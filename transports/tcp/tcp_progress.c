@@ -62,12 +62,12 @@ static uint32_t shorter_than(const dw_tcp_stripe *stripe)
     return !is_v6 && stripe->progress.segment > SHORTEST ? SHORTEST : 0;
 }
 
-bool dw_tcp_ask_segment(dw_tcp_end *end, uint32_t segment)
+bool dw_tcp_ask_segment(dw_tcp_progress *progress, uint32_t segment)
 {
     if (segment != SHORTER && segment != SHORTEST) return false;
-    if (end->progress.segment && end->progress.segment <= segment) return false;
-    end->progress.segment = segment;
-    if (end->progress.hole == DW_TCP_NO_HOLE) end->progress.hole = DW_TCP_HOLE_SUSPECTED;
+    if (progress->segment && progress->segment <= segment) return false;
+    progress->segment = segment;
+    if (progress->hole == DW_TCP_NO_HOLE) progress->hole = DW_TCP_HOLE_SUSPECTED;
     return true;
 }
 
@@ -109,12 +109,13 @@ void dw_tcp_mark_written(dw_tcp_stripe *stripe, size_t len)
 /* Counts the bytes of messages that the peer's kernel has acknowledged on this connection since the
  * peer last said that it has more than before. Other records behind the first message are not told
  * from them, but the bytes of messages that were written are the limit. */
-static void count_gain(const dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tcp_kernel *kernel)
+static void count_gain(const dw_tcp_progress *progress, dw_tcp_stripe *stripe,
+                       const dw_tcp_kernel *kernel)
 {
     uint64_t queued = (uint64_t)kernel->queued;
     if (kernel->sent == 0) { /* the kernel does not tell */
         stripe->progress.gained = stripe->progress.written;
-    } else if (end->progress.has_advanced) {
+    } else if (progress->has_advanced) {
         stripe->progress.since_delivered = kernel->sent;
         stripe->progress.since_written =
             stripe->progress.written > queued ? stripe->progress.written - queued : 0;
@@ -129,35 +130,36 @@ static void count_gain(const dw_tcp_end *end, dw_tcp_stripe *stripe, const dw_tc
     }
 }
 
-void dw_tcp_discount_loss(dw_tcp_end *end, dw_tcp_stripe *stripe)
+void dw_tcp_discount_loss(dw_tcp_progress *progress, dw_tcp_stripe *stripe)
 {
     if (!stripe->progress.was_discounted)
-        end->progress.gained -= stripe->progress.gained < end->progress.gained
-                                    ? stripe->progress.gained
-                                    : end->progress.gained;
+        progress->gained -=
+            stripe->progress.gained < progress->gained ? stripe->progress.gained : progress->gained;
     stripe->progress.was_discounted = true;
     stripe->progress.gained = stripe->progress.written = stripe->progress.since_written = 0;
 }
 
-static void fail_without_progress(dw_tcp_end *end)
+void dw_tcp_fail_without_progress(dw_tcp_failure *failure, const dw_tcp_progress *progress,
+                                  int64_t now, uint32_t peer_timeout_ms)
 {
-    if (end->progress.hole == DW_TCP_HOLE_FOUND) {
-        dw_tcp_fail(end, DW_ERR_TIMEOUT,
+    if (now - progress->since_ns < (int64_t)peer_timeout_ms * DW_NS_PER_MS) return;
+    if (progress->hole == DW_TCP_HOLE_FOUND) {
+        dw_tcp_fail(failure, DW_ERR_TIMEOUT,
                     "%s took nothing for %u ms: short messages arrive and long ones do not: the "
                     "path's MTU is smaller than the interface's; set that of the interface to the "
                     "path's, or let ICMP's 'fragmentation needed' pass",
-                    end->session.peer, end->settings.peer_timeout_ms);
+                    failure->peer, peer_timeout_ms);
     } else {
-        dw_tcp_fail(end, DW_ERR_TIMEOUT,
+        dw_tcp_fail(failure, DW_ERR_TIMEOUT,
                     "%s took none of the messages on their way to it for %u ms; is its process "
                     "stopped, or does its program not receive?",
-                    end->session.peer, end->settings.peer_timeout_ms);
+                    failure->peer, peer_timeout_ms);
     }
 }
 
 /* Asks the kernel about a stripe. Returns the segment that should be tried in place of its own, if
  * it carries short messages only; 0: its own is not to blame, or there is none. */
-static uint32_t check_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t now,
+static uint32_t check_stripe(dw_tcp_progress *progress, dw_tcp_stripe *stripe, int64_t now,
                              int64_t *round_trip_ns)
 {
     dw_tcp_kernel kernel = dw_tcp_ask_kernel(stripe->stream.fd);
@@ -166,35 +168,32 @@ static uint32_t check_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe, int64_t now
     stripe->progress.is_clear = kernel.queued == 0 && !stripe->out.is_writing;
     if ((int64_t)kernel.rtt_us * 1000 > *round_trip_ns)
         *round_trip_ns = (int64_t)kernel.rtt_us * 1000;
-    count_gain(end, stripe, &kernel);
-    if (has_carried_full(stripe)) end->progress.hole = DW_TCP_NO_HOLE;
+    count_gain(progress, stripe, &kernel);
+    if (has_carried_full(stripe)) progress->hole = DW_TCP_NO_HOLE;
     if (has_carried_full(stripe) || kernel.in_vain < TRIES) return 0;
     uint32_t segment = shorter_than(stripe);
     return (uint32_t)kernel.queued > segment ? segment : 0;
 }
 
-int64_t dw_tcp_check_progress(dw_tcp_end *end, int64_t now, uint32_t *segment)
+int64_t dw_tcp_check_progress(dw_tcp_progress *progress, const dw_tcp_connections *connections,
+                              int64_t now, uint32_t *segment)
 {
     uint64_t gained = 0;
     int64_t round_trip_ns = 0;
     *segment = 0;
-    for (unsigned i = 0; i < end->session.n_stripes; i++) {
-        dw_tcp_stripe *stripe = &end->stripes[i];
-        stripe->progress.was_discounted &= !end->progress.has_advanced;
+    for (unsigned i = 0; i < connections->n; i++) {
+        dw_tcp_stripe *stripe = &connections->stripes[i];
+        stripe->progress.was_discounted &= !progress->has_advanced;
         if (!stripe->is_open) continue;
         uint32_t shorter = 0;
-        if (!stripe->progress.is_clear || end->progress.has_advanced)
-            shorter = check_stripe(end, stripe, now, &round_trip_ns);
+        if (!stripe->progress.is_clear || progress->has_advanced)
+            shorter = check_stripe(progress, stripe, now, &round_trip_ns);
         if (shorter) *segment = shorter;
         gained += stripe->progress.gained;
     }
-    if (end->progress.has_advanced) end->progress.gained = 0;
-    if (end->progress.has_taken || gained > end->progress.gained) end->progress.since_ns = now;
-    if (gained > end->progress.gained) end->progress.gained = gained;
-    end->progress.has_taken = end->progress.has_advanced = false;
-    if (now - end->progress.since_ns >= (int64_t)end->settings.peer_timeout_ms * DW_NS_PER_MS) {
-        fail_without_progress(end);
-        *segment = 0;
-    }
+    if (progress->has_advanced) progress->gained = 0;
+    if (progress->has_taken || gained > progress->gained) progress->since_ns = now;
+    if (gained > progress->gained) progress->gained = gained;
+    progress->has_taken = progress->has_advanced = false;
     return round_trip_ns;
 }

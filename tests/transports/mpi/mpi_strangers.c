@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_strangers.c - rank 1 calls MPI directly to send invalid messages to a link of rank 0. */
+ * mpi_strangers.c - rank 1 calls MPI directly to send invalid messages to a link of rank 0, or to
+ * receive after that has been closed. */
 #include "mpi_strangers.h"
 
 #include "link/link.h"
 #include "mpi/mpi_end.h"
+#include "transports/suite/counted.h"
 #include "transports/suite/transport_suite.h"
 
 enum {
@@ -12,7 +14,8 @@ enum {
     MEETING_BYTES = 32,
     OWN_TAG = DW_MPI_FIRST_TAG + 1000,
     KNOCK = 1,
-    CONFIRM = 3
+    CONFIRM = 3,
+    LATE_BYTES = 3000000 /* so long that MPI sends nothing of it until it is received */
 };
 
 static MPI_Comm program;
@@ -28,6 +31,7 @@ typedef struct misdeed {
     size_t chunk;                  /* length of a chunk that is sent after the note; 0: none */
     dw_status status;              /* the error that rank 0 must get */
     const char *word;
+    bool is_late; /* no error: it receives a message after rank 0 has closed its link */
 } misdeed;
 
 static const misdeed misdeeds[] = {
@@ -70,6 +74,7 @@ static const misdeed misdeeds[] = {
      .chunk = 1000,
      .status = DW_ERR_PROTOCOL,
      .word = "not the expected length"},
+    {.name = "receives a message after the link was closed", .is_late = true},
 };
 enum { MISDEEDS = sizeof misdeeds / sizeof *misdeeds };
 
@@ -129,6 +134,18 @@ static void wait_until_told(void)
     MPI_Recv(NULL, 0, MPI_BYTE, 0, 0, program, MPI_STATUS_IGNORE);
 }
 
+/* MPI reads the message of rank 0 where it lies, so it must not have changed. */
+static void receive_late(void)
+{
+    static unsigned char message[DW_LINK_HEADER_BYTES + LATE_BYTES];
+    int first = DW_MPI_CHUNK_BYTES, rest = (int)sizeof message - first;
+    wait_until_told();
+    MPI_Recv(message, first, MPI_BYTE, 0, OWN_TAG + 1, mpi->comm, MPI_STATUS_IGNORE);
+    MPI_Recv(message + first, rest, MPI_BYTE, 0, OWN_TAG + 1, mpi->comm, MPI_STATUS_IGNORE);
+    MPI_Send(NULL, 0, MPI_BYTE, 0, 0, program); /* before the check: rank 0 waits for it */
+    assert_true(suite_is(message + DW_LINK_HEADER_BYTES, LATE_BYTES, 5, LATE_BYTES));
+}
+
 static void misbehave(const misdeed *m)
 {
     unsigned char welcome[MEETING_BYTES], farewell[DW_MPI_NOTE_HEADER];
@@ -142,6 +159,10 @@ static void misbehave(const misdeed *m)
     int tag = (int)dw_get32(welcome + 24);
     send_meeting(m, CONFIRM, dw_get64(welcome + 8));
     send_hello(tag);
+    if (m->is_late) {
+        receive_late();
+        return;
+    }
     send_invalid_note(m, tag);
     wait_until_told();
     /* A farewell, so that rank 0 does not wait for one. */
@@ -149,6 +170,26 @@ static void misbehave(const misdeed *m)
 }
 
 /* ---- Rank 0 ---------------------------------------------------------------------------------- */
+
+static void *allocate(void *context, size_t bytes, size_t alignment)
+{
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+/* Overwrites the block, and keeps it, so that a reader who comes too late sees that. */
+static void overwrite(void *context, void *memory, size_t bytes)
+{
+    memset(memory, 0xdd, bytes);
+}
+
+static void send_and_close(dw_link *link)
+{
+    suite_send(link, TAG, 5, LATE_BYTES);
+    while (counted(link).messages_sent == 0) suite_sleep_ms(1);
+    dw_link_close(link);
+    MPI_Send(NULL, 0, MPI_BYTE, 1, 0, program);
+    MPI_Recv(NULL, 0, MPI_BYTE, 1, 0, program, MPI_STATUS_IGNORE);
+}
 
 static void expect_error(const misdeed *m)
 {
@@ -158,6 +199,8 @@ static void expect_error(const misdeed *m)
         .struct_size = sizeof options,
         .role = DW_LINK_LISTEN,
         .open_timeout_ms = 30000,
+        .close_timeout_ms = m->is_late ? 100 : 0,
+        .allocator = {m->is_late ? allocate : NULL, m->is_late ? overwrite : NULL, NULL},
         .transports = transports,
         .contexts = (const dw_transport_context[]){{"mpi", mpi}, {NULL, NULL}}};
     dw_link *link;
@@ -165,6 +208,10 @@ static void expect_error(const misdeed *m)
     char uri[32];
     snprintf(uri, sizeof uri, "mpi://1/%d", (int)(m - misdeeds));
     dw_status status = dw_link_open(&link, uri, &options, &why);
+    if (status == DW_OK && m->is_late) {
+        send_and_close(link);
+        return;
+    }
     if (status == DW_OK) {
         status = suite_receive(link, TAG, SUITE_PATIENCE_MS);
         snprintf(why.text, sizeof why.text, "%s", dw_link_why(link));
