@@ -52,7 +52,7 @@ MUTANTS = {
     "step_nan_of_the_processor": ("pure", "src/arithmetic/step.h", "if (lanes[i] != lanes[i]) memcpy", "if (0) memcpy"),
     "step_square_in_binary32": ("pure", "src/kernels/kernels_step_c.h", "(double)delta[i] * delta[i];", "(double)(delta[i] * delta[i]);"),
     "error_without_margin": ("pure", "src/arithmetic/step.h", "(1 + 4 / sqrt(n))", "(1 + 0 / sqrt(n))"),
-    "adds_instead_of_scaling": ("pure", "src/codecs/output.c", "add(from, job->factor,", "add(from, 1,"),
+    "adds_instead_of_scaling": ("frames", "src/codecs/output.c", "add(from, job->factor,", "add(from, 1,"),
     "vector_tie_moved": ("pure", "src/kernels/kernels_finish.h", "i_nearest(f_min(f_mul(delta, f_set(inverse)), top));", "i_nearest(f_min(f_mul(delta, f_set(inverse * 1.0000001f)), top));"),
     "vector_special_dither": ("pure", "src/kernels/kernels_finish.h", "run->dither->element + (uint64_t)(s->piece + piece) * run->width};", "run->dither->element};"),
     "vector_sum_past_the_largest": ("pure", "src/kernels/kernels_simd.h", "#define SPECIAL_FROM 0x6f000000", "#define SPECIAL_FROM 0x7c000000"),
