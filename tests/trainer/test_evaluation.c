@@ -86,20 +86,6 @@ static void bytes_of_plain_evaluations_are_counted(void **state)
     assert_true(cost->bytes_forward >= cost->frames_forward);
 }
 
-static void with_plain_evaluations(rank *r)
-{
-    r->config.plain_eval = r->index == 1;
-}
-
-static void ranks_with_different_plain_eval_are_refused(void **state)
-{
-    (void)state;
-    pipeline run = a_run();
-    run_pipeline(&run, 2, with_plain_evaluations);
-    assert_all(&run, DW_ERR_MISMATCH);
-    assert_non_null(strstr(run.ranks[0].why.text, "was started with plain-eval"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,7 +93,6 @@ int main(void)
         cmocka_unit_test(plain_evaluation_leaves_codec_state_unchanged),
         cmocka_unit_test(the_plain_loss_is_that_of_one_stage),
         cmocka_unit_test(bytes_of_plain_evaluations_are_counted),
-        cmocka_unit_test(ranks_with_different_plain_eval_are_refused),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

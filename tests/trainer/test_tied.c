@@ -114,22 +114,6 @@ static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
     }
 }
 
-static void resumed_tied_grid_gives_the_same_bits(void **state)
-{
-    (void)state;
-    static const char *const codecs[] = {"topk:keep=0.05,feedback=ef", "delta:bits=4"};
-    for (uint32_t i = 0; i < 2; i++) {
-        pipeline whole = a_tied_grid();
-        whole.config.gradient = codecs[i];
-        whole.config.check_every = 1;
-        run_pipeline(&whole, 3 - i, NULL);
-        assert_all(&whole, DW_OK);
-        assert_int_equal(whole.steps, 8);
-        assert_resumes(&whole, 3 - i, 5);
-        assert_copies_are_equal(pipeline_folder);
-    }
-}
-
 /* One operation over all copies, in place of an average at each end and a sum between both. */
 static void tied_copies_are_summed_with_the_replicas(void **state)
 {
@@ -173,24 +157,13 @@ static void compare_twice(dw_stage *stage, rank *r)
     if (r->status == DW_OK) r->status = dw_agreement_check(stage, 7);
 }
 
-static void *compare_only(void *context)
-{
-    run_at_a_stage(context, compare_twice);
-    return NULL;
-}
-
-static void to_compare(rank *r)
-{
-    r->run_instead = compare_only;
-}
-
 static void tied_copies_that_differ_are_noticed(void **state)
 {
     (void)state;
     for (uint32_t stages = 1; stages <= 3; stages++) {
         char expected[100];
         pipeline run = a_tied_run();
-        run_pipeline(&run, stages, to_compare);
+        run_at_stages(&run, stages, compare_twice);
         assert_all(&run, DW_ERR_MISMATCH);
         snprintf(expected, sizeof expected,
                  "after step 7 rank 0 and rank %u hold different copies of the tied", stages - 1);
@@ -207,7 +180,6 @@ int main(void)
         TEST(any_number_of_stages_gives_the_same_bits),
         TEST(gradient_norm_counts_the_tied_matrix_once),
         TEST(replicas_learn_like_one_pipeline_with_a_larger_batch),
-        TEST(resumed_tied_grid_gives_the_same_bits),
         TEST(tied_copies_are_summed_with_the_replicas),
         TEST(untied_run_refuses_a_tied_checkpoint),
         TEST(tied_copies_that_differ_are_noticed),
