@@ -189,7 +189,7 @@ static void large_samples_have_the_step_of_the_cpu(void **state)
         uint32_t t, c;
     } shapes[] = {{64 * 1100 + 1, 1}, {64 * WINDOW, 2}, {343, 4097}, {9, 2048 * 129 + 1}};
     sample_source.state = test_seed();
-    for (uint32_t i = 0; i < 4 && (i < 2 || share <= 6); i++) {
+    for (uint32_t i = 0; i < 4 && (i < 1 || share <= 6); i++) {
         sample s = i < 2 ? make_sample(shapes[i].t, shapes[i].c, DW_LAYOUT_SAMPLE, i, true)
                          : make_cut_sample(shapes[i].t, shapes[i].c);
         compare(&s, sample_spec_encode, sample_compare_encode, i % 2);
@@ -204,7 +204,7 @@ static void large_samples_have_the_step_of_the_cpu(void **state)
 static void dithers_may_make_values_escape(void **state)
 {
     sample_source.state = test_seed();
-    for (uint32_t i = 0; i < 24; i++) {
+    for (uint32_t i = 0; i < 4 + 20 / share; i++) {
         sample s = sample_draw(32, 256, false);
         s.x_dtype = s.prev_dtype = DW_F32;
         s.is_stochastic = i % 2;

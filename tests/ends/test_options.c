@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_options.c - options of encode and decode that change nothing but the speed, or nothing at
- * all: bypass_caches and only_checks. */
+ * all: bypass_caches and only_checks. tests/fuzz/fuzz_decode.c compares every decode with a check.
+ */
 #include "support/tool.h"
 
 enum { N = 2, MOST = 1 << 16 };
@@ -44,6 +45,7 @@ static void same_state(const dw_encoder *a, const dw_encoder *b, const shape *s)
     }
 }
 
+/* Each codec with every third shape, and each shape with every third codec. */
 static void stores_past_the_caches_give_the_same_bits(void **state)
 {
     test_random random = {test_seed()};
@@ -51,6 +53,7 @@ static void stores_past_the_caches_give_the_same_bits(void **state)
         const shape *s = &shapes[i % SHAPES];
         test_pair usual, past;
         if (strstr(codecs[i / SHAPES], "hadamard") && s->c % 256 != 0) continue;
+        if ((i / SHAPES + i % SHAPES) % 3 != 0) continue;
         size_t n = (size_t)N * s->t * s->c, bytes = n * dw_dtype_bytes(s->dtype);
         unsigned char *x = aligned_alloc(64, MOST * 4 + 64), *y = aligned_alloc(64, MOST * 4 + 64),
                       *to = aligned_alloc(64, MOST * 4 + 64);
@@ -99,35 +102,6 @@ static dw_status check(const test_pair *pair, const dw_tensor *y)
     assert_int_equal(reply_len, 0);
     assert_memory_equal(&before, &after, sizeof before);
     return status;
-}
-
-static void a_check_says_what_a_decode_returns_and_changes_nothing(void **state)
-{
-    test_random random = {test_seed()};
-    for (int i = 0; i < CODECS * 16; i++) {
-        test_pair pair;
-        enum { T = 2, C = 256 };
-        float x[N * T * C], y[N * T * C], before[N * T * C];
-        test_pair_open(&pair, codecs[i % CODECS], N, T, C, DW_F32);
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
-        memset(y, 0x41, sizeof y);
-        for (int visit = 0; visit < 3; visit++) {
-            test_fill(&random, x, DW_F32, N * T * C, 1.0f);
-            test_pair_encode(&pair, keys, &tx);
-            size_t at = (size_t)(test_next(&random) % pair.len);
-            bool spoils = visit == 2;
-            if (spoils) pair.frame[at] ^= (uint8_t)(1 + test_next(&random) % 255);
-            memcpy(before, y, sizeof y);
-            dw_status said = check(&pair, &ty);
-            assert_memory_equal(y, before, sizeof y);
-            assert_int_equal(check(&pair, &ty), said);
-            dw_status status = test_pair_decode(&pair, &ty);
-            assert_int_equal(said, status);
-            if (status == DW_OK && pair.reply_len > 0) test_pair_take_reply(&pair);
-            assert_true(status == DW_OK || spoils);
-        }
-        test_pair_close(&pair);
-    }
 }
 
 /* A decode drops a copy that has changed by itself; a check does not even do that. */
@@ -263,7 +237,6 @@ int main(void)
     if (!test_can_run()) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_past_the_caches_give_the_same_bits),
-        cmocka_unit_test(a_check_says_what_a_decode_returns_and_changes_nothing),
         cmocka_unit_test(a_check_keeps_a_copy_that_is_damaged),
         cmocka_unit_test(decodes_of_checked_frames_need_no_memory),
         cmocka_unit_test(counters_tell_which_codec_does_not_fit),
