@@ -207,7 +207,7 @@ static void check(int codebook, uint32_t block, dw_dtype dtype, int kind, uint32
     test_pair_close(&pair);
 }
 
-static void blocks_send_the_nearest_codes(void **state)
+TEST(blocks_send_the_nearest_codes)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {1, 63}, {5, 33}, {1, 4099}, {70, 1000}};
     static const uint32_t blocks[] = {64, 4096, 65536};
@@ -232,7 +232,7 @@ static void encode_fitted(test_pair *pair, uint32_t n)
 
 /* Of samples that are sampled whole, the codebook has the extremes, 0 and the middles of bins of
  * equally many values. */
-static void codebooks_are_quantiles(void **state)
+TEST(codebooks_are_quantiles)
 {
     static const uint32_t sizes[] = {1, 2, 4, 5, 255, 256, 300, 16384};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
@@ -266,7 +266,7 @@ static void codebooks_are_quantiles(void **state)
 
 /* Of larger samples one value of each stretch is looked at. It must not be of the same channels
  * again and again: every other channel of this sample is larger. */
-static void large_samples_are_sampled_evenly(void **state)
+TEST(large_samples_are_sampled_evenly)
 {
     enum { ALL = 65536, CHANNELS = 64 };
     test_random random = {5};
@@ -287,7 +287,7 @@ static void large_samples_are_sampled_evenly(void **state)
 
 /* ---- Configs --------------------------------------------------------------------------------- */
 
-static void wrong_blocks_configs_are_refused(void **state)
+TEST(wrong_blocks_configs_are_refused)
 {
     static const test_wrong_config wrong[] = {
         {"blocks:block=100", "64 128 256 512 1024 2048 4096"},
@@ -305,13 +305,4 @@ static void wrong_blocks_configs_are_refused(void **state)
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_send_the_nearest_codes),
-        cmocka_unit_test(codebooks_are_quantiles),
-        cmocka_unit_test(large_samples_are_sampled_evenly),
-        cmocka_unit_test(wrong_blocks_configs_are_refused),
-    };
-    return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

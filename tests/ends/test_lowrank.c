@@ -99,7 +99,7 @@ static double error_of(const bench *b)
 
 /* Whatever the sizes are: a frame is never longer than a decoder takes it, and no longer than
  * dw_frame_bound says. */
-static void frames_of_any_shape_fit_their_bound(void **state)
+TEST(frames_of_any_shape_fit_their_bound)
 {
     static const char *const options[] = {"bits=8,group=256", "bits=8,group=row", "bits=8,group=16",
                                           "bits=5", "dtype=f32"};
@@ -139,7 +139,7 @@ static void expect_error(const char *config, uint32_t rank, double noise, double
 
 /* A matrix of a rank that is sent arrives, but for rounding; of a larger one, nearly the best
  * approximation. */
-static void matrices_of_low_rank_arrive(void **state)
+TEST(matrices_of_low_rank_arrive)
 {
     expect_error("lowrank:rank=4", 4, 0, 0, 2e-6);
     expect_error("lowrank:rank=4", 1, 0, 0, 2e-6);
@@ -160,7 +160,7 @@ static void matrices_of_low_rank_arrive(void **state)
 
 /* Where a matrix has a lower rank than the config, the rows of both factors that it does not need
  * are zeros, and not rounding errors that were scaled up. */
-static void lowrank_factors_beyond_the_rank_of_x_are_zero(void **state)
+TEST(lowrank_factors_beyond_the_rank_of_x_are_zero)
 {
     bench b;
     size_t second = up16(4 * 6 * 60);
@@ -179,7 +179,7 @@ static void lowrank_factors_beyond_the_rank_of_x_are_zero(void **state)
 
 /* ---- Shapes and configs ---------------------------------------------------------------------- */
 
-static void ranks_that_a_sample_cannot_have_are_refused(void **state)
+TEST(ranks_that_a_sample_cannot_have_are_refused)
 {
     static float x[400], y[400];
     static const struct {
@@ -204,7 +204,7 @@ static void ranks_that_a_sample_cannot_have_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-static void wrong_lowrank_configs_are_refused(void **state)
+TEST(wrong_lowrank_configs_are_refused)
 {
     static const test_wrong_config wrong[] = {
         {"lowrank:rank=0", "from 1 to 1024"},
@@ -299,7 +299,7 @@ enum { CONFIGS = sizeof configs / sizeof *configs };
 /* The error of a frame is never larger than what was coded, whatever x is. A sample that is not
  * finite changes neither the residual nor what is kept, and the next one is coded as if it had not
  * been there. */
-static void the_residual_is_x_minus_y(void **state)
+TEST(the_residual_is_x_minus_y)
 {
     static fixture f;
     for (int k = 0; k < CONFIGS; k++) {
@@ -347,7 +347,7 @@ static void save(dw_encoder *encoder, saved *to)
 
 /* q is saved behind the residual, and who imports it goes on with the same frames. Without it the
  * frames would be others. */
-static void saved_state_contains_the_lowrank_matrix(void **state)
+TEST(saved_state_contains_the_lowrank_matrix)
 {
     static fixture f, again, without;
     static saved s;
@@ -386,7 +386,7 @@ static void saved_state_contains_the_lowrank_matrix(void **state)
 }
 
 /* A frame that is given back leaves what is kept as it is. */
-static void giving_back_keeps_the_matrix(void **state)
+TEST(giving_back_keeps_the_matrix)
 {
     static fixture f;
     static saved before, after;
@@ -419,7 +419,7 @@ static bool make_equal_payloads(fixture *a, fixture *b)
 }
 
 /* A key that was forgotten begins anew, and so does one of another shape. */
-static void forgotten_keys_start_without_a_matrix(void **state)
+TEST(forgotten_keys_start_without_a_matrix)
 {
     static fixture f, fresh;
     begin(&f, "lowrank:rank=3,feedback=ef");
@@ -461,7 +461,7 @@ TEST(kept_rows_of_zeros_are_drawn_anew)
 }
 
 /* quota_bytes counts the residual and what is kept beside it. */
-static void the_quota_counts_the_matrix(void **state)
+TEST(the_quota_counts_the_matrix)
 {
     static fixture f;
     dw_tensor view;
@@ -482,19 +482,4 @@ static void the_quota_counts_the_matrix(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_of_low_rank_arrive),
-        cmocka_unit_test(frames_of_any_shape_fit_their_bound),
-        cmocka_unit_test(lowrank_factors_beyond_the_rank_of_x_are_zero),
-        cmocka_unit_test(ranks_that_a_sample_cannot_have_are_refused),
-        cmocka_unit_test(wrong_lowrank_configs_are_refused),
-        cmocka_unit_test(the_residual_is_x_minus_y),
-        cmocka_unit_test(saved_state_contains_the_lowrank_matrix),
-        cmocka_unit_test(giving_back_keeps_the_matrix),
-        cmocka_unit_test(forgotten_keys_start_without_a_matrix),
-        cmocka_unit_test(the_quota_counts_the_matrix),
-    };
-    return cmocka_run_group_tests_name("lowrank", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -46,7 +46,7 @@ static void same_state(const dw_encoder *a, const dw_encoder *b, const shape *s)
 }
 
 /* Each codec with every third shape, and each shape with every third codec. */
-static void stores_past_the_caches_give_the_same_bits(void **state)
+TEST(stores_past_the_caches_give_the_same_bits)
 {
     test_random random = {test_seed()};
     for (int i = 0; i < SHAPES * CODECS; i++) {
@@ -105,7 +105,7 @@ static dw_status check(const test_pair *pair, const dw_tensor *y)
 }
 
 /* A decode drops a copy that has changed by itself; a check does not even do that. */
-static void a_check_keeps_a_copy_that_is_damaged(void **state)
+TEST(a_check_keeps_a_copy_that_is_damaged)
 {
     test_pair pair;
     enum { T = 2, C = 64 };
@@ -127,7 +127,7 @@ static void a_check_keeps_a_copy_that_is_damaged(void **state)
 }
 
 /* So whoever has checked several frames can decode all of them. */
-static void decodes_of_checked_frames_need_no_memory(void **state)
+TEST(decodes_of_checked_frames_need_no_memory)
 {
     for (int i = 0; i < CODECS; i++) {
         test_allocator allocator = {.fail_at = -1};
@@ -164,7 +164,7 @@ typedef enum rows {
 
 /* dw_counters_misfit names a remedy for each codec that does not fit its tensors, and says nothing
  * about a codec that fits. */
-static void counters_tell_which_codec_does_not_fit(void **state)
+TEST(counters_tell_which_codec_does_not_fit)
 {
     enum { ROWS = 512, CHANNELS = 576, VALUES = ROWS * CHANNELS };
     static const struct {
@@ -235,11 +235,5 @@ static void counters_tell_which_codec_does_not_fit(void **state)
 int main(void)
 {
     if (!test_can_run()) return 77;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stores_past_the_caches_give_the_same_bits),
-        cmocka_unit_test(a_check_keeps_a_copy_that_is_damaged),
-        cmocka_unit_test(decodes_of_checked_frames_need_no_memory),
-        cmocka_unit_test(counters_tell_which_codec_does_not_fit),
-    };
-    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -21,7 +21,7 @@ static double norm_of_difference(const float *a, const float *b)
  * measured from what the decoder holds; so what arrives is never further away than that. What lies
  * between the rows is no part of it. A value that is not finite is sent at once: a norm that leaves
  * it out would say that nothing has changed. */
-static void skipped_samples_stay_within_the_skip_limit(void **state)
+TEST(skipped_samples_stay_within_the_skip_limit)
 {
     static const float bad[N] = {NAN, INFINITY, -INFINITY};
     static float x[N * COUNT], y[N * COUNT], wide[N * T * (C + GAP)];
@@ -60,7 +60,7 @@ static void skipped_samples_stay_within_the_skip_limit(void **state)
 }
 
 /* After a lost frame the encoder starts from an older copy, and measures from that one. */
-static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
+TEST(the_distance_is_that_from_the_copy_of_the_decoder)
 {
     static float x[COUNT], y[COUNT];
     test_random random = {test_seed()};
@@ -81,11 +81,4 @@ static void the_distance_is_that_from_the_copy_of_the_decoder(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(skipped_samples_stay_within_the_skip_limit),
-        cmocka_unit_test(the_distance_is_that_from_the_copy_of_the_decoder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

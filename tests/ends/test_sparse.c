@@ -158,7 +158,7 @@ static void check(const sparse *s, dw_dtype dtype, int kind, uint32_t t, uint32_
     }
 }
 
-static void the_largest_values_arrive(void **state)
+TEST(the_largest_values_arrive)
 {
     static const uint32_t shapes[][2] = {{1, 1}, {1, 127}, {5, 33}, {2, 4096}, {700, 100}};
     static const double keeps[] = {0.000001, 0.015625, 0.2, 1}, masks[] = {0.1, 0.3, 1};
@@ -191,7 +191,7 @@ static void the_largest_values_arrive(void **state)
 
 /* ---- Configs --------------------------------------------------------------------------------- */
 
-static void wrong_sparse_configs_are_refused(void **state)
+TEST(wrong_sparse_configs_are_refused)
 {
     static const test_wrong_config wrong[] = {
         {"topk:keep=0", "from 0.000001 to 1"},
@@ -237,7 +237,7 @@ static void wrong_sparse_configs_are_refused(void **state)
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
-static void a_sample_that_is_too_large_is_refused_with_the_limit(void **state)
+TEST(a_sample_that_is_too_large_is_refused_with_the_limit)
 {
     static const char *const configs[] = {"topk", "randk", "cocktail", "chunk", "tah:tile=16"};
     float x[1], frame[64];
@@ -254,12 +254,4 @@ static void a_sample_that_is_too_large_is_refused_with_the_limit(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_values_arrive),
-        cmocka_unit_test(a_sample_that_is_too_large_is_refused_with_the_limit),
-        cmocka_unit_test(wrong_sparse_configs_are_refused),
-    };
-    return cmocka_run_group_tests_name("sparse", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

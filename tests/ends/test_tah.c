@@ -120,7 +120,7 @@ static void check_choices(uint32_t g, float tau, double share, dw_dtype dtype, u
     test_pair_close(&pair);
 }
 
-static void tah_chooses_tiles_and_pivots_as_a_search_does(void **state)
+TEST(tah_chooses_tiles_and_pivots_as_a_search_does)
 {
     for (int kind = 0; kind < 2; kind++) {
         check_choices(64, 1, 0.8, DW_F32, 5, 192, kind);
@@ -145,7 +145,7 @@ static void fill_outliers(test_random *random, float *x, uint32_t t, uint32_t c)
     }
 }
 
-static void residuals_of_tah_are_bounded(void **state)
+TEST(residuals_of_tah_are_bounded)
 {
     enum { T = 4, C = 512, SIZE = T * C };
     static float x[SIZE], y[SIZE], coded[SIZE], held[SIZE];
@@ -187,7 +187,7 @@ static void residuals_of_tah_are_bounded(void **state)
 
 /* ---- What is refused ------------------------------------------------------------------------- */
 
-static void tiles_must_divide_a_token(void **state)
+TEST(tiles_must_divide_a_token)
 {
     static float x[2 * 128];
     test_pair pair;
@@ -204,7 +204,7 @@ static void tiles_must_divide_a_token(void **state)
     test_pair_close(&pair);
 }
 
-static void wrong_tah_configs_are_refused(void **state)
+TEST(wrong_tah_configs_are_refused)
 {
     static const test_wrong_config wrong[] = {
         {"tah:tile=32", "16 64 256"},           {"tah:tau=0.5", "from 1 to 1000000"},
@@ -227,13 +227,4 @@ static void wrong_tah_configs_are_refused(void **state)
     assert_string_equal(text, "tah"); /* the decoder does not know tau */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tah_chooses_tiles_and_pivots_as_a_search_does),
-        cmocka_unit_test(residuals_of_tah_are_bounded),
-        cmocka_unit_test(tiles_must_divide_a_token),
-        cmocka_unit_test(wrong_tah_configs_are_refused),
-    };
-    return cmocka_run_group_tests_name("tah", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

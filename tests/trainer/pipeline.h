@@ -5,20 +5,13 @@
 #define DW_TEST_PIPELINE_H
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "deltawire/trainer.h"
 #include "stage.h"
 #include "support/folder.h"
+#include "support/test.h"
 
 enum { STAGES_MAX = 4, RANKS_MAX = 6, STEPS_MAX = 40 };
 

@@ -69,9 +69,8 @@ static void check_tensor(dw_model **models, dw_part *part, const dw_parameter *t
         fail_msg("%s %s: slope %g, norm %g", part->name, tensor->name, slope, norm);
 }
 
-static void gradients_agree_with_finite_differences(void **state)
+TEST(gradients_agree_with_finite_differences)
 {
-    (void)state;
     uint8_t samples[N * (T + 1)];
     for (size_t i = 0; i < sizeof samples; i++)
         samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
@@ -95,9 +94,8 @@ static void gradients_agree_with_finite_differences(void **state)
     }
 }
 
-static void bottleneck_matrices_begin_as_a_projection(void **state)
+TEST(bottleneck_matrices_begin_as_a_projection)
 {
-    (void)state;
     dw_part narrow, widen, block, plain;
     dw_model_shape without = {.layers = 4, .channels = C, .heads = 3, .context = T};
     assert_int_equal(dw_part_create(&narrow, &shape, 6), DW_OK);
@@ -133,9 +131,8 @@ static pipeline a_narrow_run(void)
     return run;
 }
 
-static void bottleneck_sends_fewer_channels_and_learns(void **state)
+TEST(bottleneck_sends_fewer_channels_and_learns)
 {
-    (void)state;
     pipeline wide = a_run(), narrow = a_narrow_run();
     run_pipeline(&wide, 3, NULL);
     run_pipeline(&narrow, 3, NULL);
@@ -148,9 +145,8 @@ static void bottleneck_sends_fewer_channels_and_learns(void **state)
     assert_true(narrow.loss[8] < wide.loss[8] + 0.5);
 }
 
-static void a_resumed_run_gives_the_same_bits(void **state)
+TEST(a_resumed_run_gives_the_same_bits)
 {
-    (void)state;
     pipeline whole = a_narrow_run();
     whole.config.replicas = 2;
     whole.config.samples = 48;
@@ -168,13 +164,4 @@ static void a_resumed_run_gives_the_same_bits(void **state)
     assert_non_null(strstr(other.ranks[0].why.text, "bottleneck 12 of 2 stages; asked"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_agree_with_finite_differences),
-        cmocka_unit_test(bottleneck_matrices_begin_as_a_projection),
-        cmocka_unit_test(bottleneck_sends_fewer_channels_and_learns),
-        cmocka_unit_test(a_resumed_run_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)

@@ -17,9 +17,8 @@ static pipeline a_repeated_run(void)
     return run;
 }
 
-static void a_batch_is_used_in_consecutive_steps(void **state)
+TEST(a_batch_is_used_in_consecutive_steps)
 {
-    (void)state;
     pipeline run = a_repeated_run(), once = a_run();
     run.config.forward = run.config.backward = once.config.forward = "raw:f32";
     run_pipeline(&run, 1, NULL);
@@ -45,9 +44,8 @@ static uint64_t frames_of(const pipeline *run, uint32_t step)
     return run->so_far[step].frames_forward - before;
 }
 
-static void repeated_batches_are_sent_as_deltas(void **state)
+TEST(repeated_batches_are_sent_as_deltas)
 {
-    (void)state;
     for (uint32_t slices = 1; slices <= 3; slices += 2) {
         pipeline run = a_repeated_run();
         run.config.slices = slices;
@@ -65,9 +63,8 @@ static void repeated_batches_are_sent_as_deltas(void **state)
     }
 }
 
-static void repeated_batches_keep_the_state_of_one_batch(void **state)
+TEST(repeated_batches_keep_the_state_of_one_batch)
 {
-    (void)state;
     pipeline run = a_repeated_run();
     run_pipeline(&run, 2, NULL);
     assert_all(&run, DW_OK);
@@ -83,12 +80,4 @@ static void repeated_batches_keep_the_state_of_one_batch(void **state)
     assert_true(run.summary.cost.state_bytes < copies + evaluated + copies / 8);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_is_used_in_consecutive_steps),
-        cmocka_unit_test(repeated_batches_are_sent_as_deltas),
-        cmocka_unit_test(repeated_batches_keep_the_state_of_one_batch),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)
