@@ -72,7 +72,7 @@ MUTANTS = {
     "undone_in_any_mode": ("pure", "src/ends/encoder_residual.c", "    dw_cpu_mode mode = dw_cpu_enter_exact();\n    g->decay", "    dw_cpu_mode mode = {0x1f80};\n    g->decay"),
     "chunks_that_wrap": ("pure", "src/arithmetic/layout.h", "return ((uint64_t)layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;", "return (layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;"),
     "parameters_not_in_the_chain": ("pure", "src/wire/frame.c", "dw_put(b + 56, parameters, 8);", ""),
-    "chain_without_base": ("pure", "src/wire/frame.c", "put(b, entry->base_chain, 8);", ""),
+    "chain_without_base": ("pure", "src/wire/frame.c", "dw_put(b, entry->base_chain, 8);", ""),
     "audit_of_the_sequence": ("pure", "src/codecs/plan.c", "(uint32_t)(dw_digest_bytes(bytes, sizeof bytes) % every)", "(uint32_t)(sequence % every)"),
     "seam_unaudited": ("pure", "src/codecs/audit.c", "if (seam == stretch || stretch == last", "if (1 || stretch == last"),
     "dither_forgets_the_slice": ("pure", "src/codecs/plan.c", "dw_put(bytes + 16, key.slice, 8);", "dw_put(bytes + 16, 0 * key.slice, 8);"),
