@@ -70,13 +70,10 @@ struct Case {
     bool encode;
     Variant variant;
     dw_codec codec;
-    /* bits: of a sparse codec, which percentage of the values is sent, 0: the default; of lowrank,
-     * the rank; of blocks the dw_codebook; of raw 16: bf16. group: of blocks the length of a block.
-     */
-    uint32_t bits, group;
-    dw_element element; /* 0: not microscaled */
-    bool steps;         /* the form step */
-    uint32_t step;      /* in thousandths; 0: the default, 1 */
+    uint32_t bits, group; /* bits: of raw 16: bf16 */
+    dw_element element;   /* 0: not microscaled */
+    bool steps;           /* the form step */
+    uint32_t step;        /* in thousandths; 0: the default, 1 */
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
@@ -89,9 +86,6 @@ struct Case {
     }
     uint32_t channels() const { return static_cast<uint32_t>(elements() / tokens()); }
     size_t block() const { return bytes >= (8u << 20) ? 1 : 16; } /* calls in a row */
-    bool is_sparse() const { return codec >= DW_CODEC_TOPK && codec <= DW_CODEC_CHUNK; }
-    bool is_lowrank() const { return codec == DW_CODEC_LOWRANK; }
-    bool is_tiled() const { return codec == DW_CODEC_TAH; } /* bits: wide tiles, in percent */
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
     std::string step_word() const;
     std::string name() const;
@@ -111,23 +105,14 @@ std::string Case::step_word() const
 }
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
- * in place of b<bits>; in steps: "step" or "step<step>"; sparse: k<percent of the values that is
- * sent>; in blocks: the codebook; lowrank: r<rank>; tah: k<percent of wide tiles> */
+ * in place of b<bits>; in steps: "step" or "step<step>" */
 std::string Case::name() const
 {
-    const char *codecs[] = {"",      "delta",    "direct", "raw",     "mx",  "topk",
-                            "randk", "cocktail", "chunk",  "lowrank", "tah", "blocks"};
-    const char *books[] = {"", "dynamic", "linear", "quantile"};
+    const char *codecs[] = {"", "delta", "direct", "raw", "mx"};
     const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
-    s += (element                     ? elements[element]
-          : steps                     ? step_word()
-          : is_sparse() || is_tiled() ? "k" + std::to_string(bits)
-          : is_lowrank()              ? "r" + std::to_string(bits)
-          : codec == DW_CODEC_BLOCKS  ? books[bits]
-                                      : "b" + std::to_string(bits)) +
-         "/g";
+    s += (element ? elements[element] : steps ? step_word() : "b" + std::to_string(bits)) + "/g";
     s += group == DW_GROUP_ROW       ? "row"
          : group == DW_GROUP_SAMPLE  ? "sample"
          : group == DW_GROUP_CHANNEL ? "channel"
@@ -155,17 +140,6 @@ dw_config Case::config() const
     config.codec = codec;
     if (codec == DW_CODEC_RAW) {
         config.raw = bits == 16 ? DW_BF16 : x;
-    } else if (is_sparse()) {
-        config.keep = bits * 10000;
-    } else if (codec == DW_CODEC_BLOCKS) {
-        config.codebook = static_cast<dw_codebook>(bits);
-        if (bits != DW_CODEBOOK_QUANTILE) config.block = group;
-    } else if (is_lowrank()) {
-        config.rank = bits;
-        config.width = 1024; /* whatever the size of x is */
-    } else if (is_tiled()) {
-        config.share = bits * 10000;
-        config.tile = group;
     } else if (element) {
         config.element = element;
         if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
@@ -495,11 +469,6 @@ const Codec kCodecs[] = {
     {kFeedback, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kFeedback, DW_CODEC_MX, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
-    {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_TOPK, 10, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_BF16, kNoElement},
-    {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kFeedback, DW_CODEC_TOPK, 1, DW_GROUP_SAMPLE, DW_BF16, DW_F32, kNoElement},
     {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
     {kPlain, DW_CODEC_DIRECT, 8, DW_GROUP_ROW, DW_BF16, DW_BF16, kNoElement, true},
     {kPlain, DW_CODEC_DELTA, 8, DW_GROUP_ROW, DW_F32, DW_F32, kNoElement, true},
@@ -516,21 +485,6 @@ const Codec kCodecs[] = {
     {kHadamard, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, kNoElement},
     {kHadamard, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
     {kCodedHadamard, DW_CODEC_DIRECT, 8, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement, true},
-    {kPlain, DW_CODEC_TAH, 80, 64, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_TAH, 80, 64, DW_BF16, DW_BF16, kNoElement},
-    {kPlain, DW_CODEC_RANDK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_BF16, DW_BF16, kNoElement},
-    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_LINEAR, 4096, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_BLOCKS, DW_CODEBOOK_QUANTILE, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kFeedback, DW_CODEC_BLOCKS, DW_CODEBOOK_DYNAMIC, 4096, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_COCKTAIL, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kFeedback, DW_CODEC_COCKTAIL, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_CHUNK, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kFeedback, DW_CODEC_CHUNK, 0, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kPlain, DW_CODEC_LOWRANK, 4, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kFeedback, DW_CODEC_LOWRANK, 4, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
-    {kFeedback, DW_CODEC_LOWRANK, 1, DW_GROUP_SAMPLE, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, kNoElement},
     {kPlain, DW_CODEC_RAW, 16, 0, DW_F32, DW_F32, kNoElement},
     {kFeedback, DW_CODEC_RAW, 16, 0, DW_F32, DW_F32, kNoElement},

@@ -18,7 +18,6 @@
 
 #include "base/clock.h"
 #include "die.h"
-#include "strays.h"
 #include "wire.h"
 #ifdef DW_BENCH_MPI
 #include "wire_mpi.h"
@@ -32,10 +31,7 @@ typedef struct plan {
     double part; /* of the usual number of messages */
     size_t only; /* this size; 0: all */
     int no_sizes;
-    bool is_secure; /* links over TCP use TLS */
-    int strays;     /* connections of strangers per second to the link's port */
-    int port;       /* that one */
-    strays strangers;
+    bool is_secure;        /* links over TCP use TLS */
     const char *uri;       /* to listen on */
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
@@ -166,47 +162,14 @@ static void print_overlap(const plan *p, wire *w)
     fflush(stdout);
 }
 
-/* ---- Strangers at the port ------------------------------------------------------------------- */
-
-/* Measures the goodput of the link without and with strangers at its port, in turns. */
-static void print_strays(plan *p)
-{
-    double seconds[2][ROUNDS_MOST], came = 0, long_for = 0;
-    size_t len = p->only ? p->only : (size_t)4 << 20;
-    int n = (int)((double)((size_t)256 << 20) / (double)len * p->part) + 2;
-    for (int round = -1; round < p->rounds; round++) {
-        for (int besieged = 0; besieged < 2; besieged++) {
-            double begun = dw_now_s();
-            uint64_t before = p->me == LEAD ? strays_count(&p->strangers) : 0;
-            if (besieged && p->me == LEAD) strays_come(&p->strangers, p->port);
-            double each = stream(p->me, &p->link, len, n);
-            if (besieged && p->me == LEAD) strays_rest(&p->strangers);
-            if (round < 0) continue;
-            seconds[besieged][round] = each;
-            if (besieged && p->me == LEAD) came += (double)(strays_count(&p->strangers) - before);
-            if (besieged) long_for += dw_now_s() - begun;
-        }
-    }
-    if (p->me != LEAD) return;
-    double peace = median(seconds[0], p->rounds), siege = median(seconds[1], p->rounds);
-    printf("%zu bytes one way: %.1f MB/s with nobody else, %.1f MB/s with %.0f strangers "
-           "a second = %.3f\n",
-           len, (double)len / peace * 1e-6, (double)len / siege * 1e-6, came / long_for,
-           peace / siege);
-}
-
 static void run(plan *p)
 {
-    if (p->strays) {
-        print_strays(p);
-        p->no_sizes = 1;
-    }
     if (p->me == LEAD && !p->no_sizes) {
         printf("| bytes | round trip, us: link / %s | GB/s: link / %s |\n|---|---|---|\n",
                p->bare.name, p->bare.name);
     }
     if (!p->no_sizes) compare_sizes(p);
-    if (!p->strays) print_overlap(p, &p->deep);
+    print_overlap(p, &p->deep);
     /* Tells the follower that the measurement is over before either end closes. */
     wire *links[2] = {&p->link, &p->deep};
     for (int i = 0; i < 2; i++) {
@@ -228,7 +191,6 @@ static const uint64_t queue_bytes = 24 << 20;
 #ifdef DW_BENCH_MPI
 static void run_here(plan *p)
 {
-    if (p->strays) bench_die("strangers come to the ports of tcp, where MPI has none of ours");
     wire_mpi_ranks ranks = wire_mpi_begin();
     p->me = ranks.me;
     p->bare = wire_of_mpi(&ranks, longest);
@@ -250,26 +212,18 @@ static void listen_at(struct sockaddr_in *address, int *fd)
         bench_die("cannot listen on the loopback address");
 }
 
-typedef struct listening {
-    int fd, port;
-} listening;
-
 /* The listening end of the link sends its address over the plain socket. */
 static void tell(void *context, const char *uri)
 {
-    listening *at = context;
-    int fd = at->fd;
+    int fd = *(int *)context;
     char room[128] = "";
     snprintf(room, sizeof room, "%s", uri);
-    const char *port = strrchr(uri, ':');
-    if (port) at->port = atoi(port + 1);
     if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room)
         bench_die("the other process has gone");
 }
 
-static wire join(int me, const char *where, listening *at, uint64_t queued, bool is_secure)
+static wire join(int me, const char *where, int fd, uint64_t queued, bool is_secure)
 {
-    int fd = at->fd;
     static const char key[32] = "a key that everybody may know...";
     static const char *const names[] = {"leader", "follower"};
     dw_tls_options tls = {.struct_size = sizeof tls,
@@ -286,7 +240,7 @@ static wire join(int me, const char *where, listening *at, uint64_t queued, bool
                                .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                                .tls = is_secure ? &tls : NULL,
                                .on_listening = tell,
-                               .listening_context = at};
+                               .listening_context = &fd};
     return wire_of_link(uri, &options);
 }
 
@@ -297,7 +251,6 @@ static void run_here(plan *p)
     int on = 1;
     listen_at(&address, &listener);
     fflush(stdout);
-    if (p->strays) p->strangers = strays_begin(p->strays);
     pid_t child = fork();
     p->me = child == 0 ? FOLLOW : LEAD;
     if (p->me == LEAD) {
@@ -309,14 +262,11 @@ static void run_here(plan *p)
     close(listener);
     if (fd < 0) bench_die("no connection");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    listening at = {.fd = fd};
-    p->deep = join(p->me, p->uri, &at, 0, p->is_secure);
-    p->link = join(p->me, p->uri, &at, queue_bytes, p->is_secure);
-    p->port = at.port;
+    p->deep = join(p->me, p->uri, fd, 0, p->is_secure);
+    p->link = join(p->me, p->uri, fd, queue_bytes, p->is_secure);
     p->bare = wire_of_socket(fd, longest);
     run(p);
     if (p->me == LEAD) waitpid(child, NULL, 0);
-    if (p->me == LEAD && p->strays) strays_end(&p->strangers);
 }
 #endif
 
@@ -330,9 +280,6 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 &&
                    atoi(argv[i + 1]) < ROUNDS_MOST) {
             p.rounds = atoi(argv[++i]);
-        } else if (!strcmp(argv[i], "--strays") && i + 1 < argc && atoi(argv[i + 1]) > 0 &&
-                   atoi(argv[i + 1]) <= 100000) {
-            p.strays = atoi(argv[++i]);
         } else if (!strcmp(argv[i], "--tls")) {
             p.is_secure = true;
         } else if (!strcmp(argv[i], "--overlap")) {
@@ -343,7 +290,7 @@ int main(int argc, char **argv)
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
             bench_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] "
-                      "[--strays PER_SECOND] [--listen URI]");
+                      "[--listen URI]");
         }
     }
     run_here(&p);

@@ -16,8 +16,8 @@ NAME = re.compile(
     r"profile|prev8)|-audit)?|"
     r"direct([+](read|add|stochastic|dither|rans|dither[+]rans|trellis|feedback|hadamard|"
     r"hadamard[+]rans|profile|profile[+]rans))?|"
-    r"(raw|mx|topk|cocktail|chunk|lowrank|tah|blocks)([+]feedback)?|randk)/"
-    r"(b\d+|int8|e\dm\d|step[\d.]*|k\d+|r\d+|dynamic|linear|quantile)/"
+    r"(raw|mx)([+]feedback)?)/"
+    r"(b\d+|int8|e\dm\d|step[\d.]*)/"
     r"g(\d+|row|channel|sample)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
     r"[a-z0-9]+/\d+/t\d+$"
 )

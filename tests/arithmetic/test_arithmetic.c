@@ -20,7 +20,7 @@ static double value_of(uint32_t bits, int exponent_bits, int fraction_bits)
            ldexp(fraction + (double)(1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
-static void every_half_widens_to_its_value_and_rounds_back(void **state)
+TEST(every_half_widens_to_its_value_and_rounds_back)
 {
     for (uint32_t h = 0; h < 0x10000; h++) {
         if ((h & 0x7c00) != 0x7c00) {
@@ -38,7 +38,7 @@ static void every_half_widens_to_its_value_and_rounds_back(void **state)
 
 /* Between neighbours a < b, what lies below the middle must round to a, what lies above it to b,
  * and the middle itself to the one of the two that is even. */
-static void halves_round_to_nearest_even(void **state)
+TEST(halves_round_to_nearest_even)
 {
     for (uint32_t h = 0; h < 0x7bff; h++) {
         float a = dw_f16_widen((uint16_t)h), b = dw_f16_widen((uint16_t)(h + 1)),
@@ -56,7 +56,7 @@ static void halves_round_to_nearest_even(void **state)
     }
 }
 
-static void the_largest_values_clamp_and_the_rest_overflows(void **state)
+TEST(the_largest_values_clamp_and_the_rest_overflows)
 {
     assert_int_equal(dw_f16_round(65519.99f), 0x7bff);
     assert_int_equal(dw_f16_round(65520.0f), 0x7c00);
@@ -71,7 +71,7 @@ static void the_largest_values_clamp_and_the_rest_overflows(void **state)
 
 /* The scale is the smallest bf16 s with s * L >= A: for every A of two binades (the mantissas of
  * the other binades are the same) and every L. */
-static void scale_is_the_smallest_that_covers(void **state)
+TEST(scale_is_the_smallest_that_covers)
 {
     for (uint32_t width = 1; width <= 8; width++)
         for (int uses_all = 0; uses_all < 2; uses_all++)
@@ -83,7 +83,7 @@ static void scale_is_the_smallest_that_covers(void **state)
             }
 }
 
-static void scales_at_the_edges_stay_normal_and_finite(void **state)
+TEST(scales_at_the_edges_stay_normal_and_finite)
 {
     for (uint32_t bits = 2; bits <= 8; bits++)
         for (int is_signed = 0; is_signed < 2; is_signed++) {
@@ -103,7 +103,7 @@ static void scales_at_the_edges_stay_normal_and_finite(void **state)
 /* For magnitudes up to the largest number, the product of scale and levels must be finite. The
  * scale must be the smallest that covers the magnitude; if no finite product covers it, the largest
  * scale with a finite product. */
-static void the_last_level_is_finite(void **state)
+TEST(the_last_level_is_finite)
 {
     for (uint32_t width = 1; width <= 8; width++)
         for (int uses_all = 0; uses_all < 2; uses_all++) {
@@ -129,7 +129,7 @@ static void the_last_level_is_finite(void **state)
         }
 }
 
-static void codes_round_ties_to_even_and_stay_in_range(void **state)
+TEST(codes_round_ties_to_even_and_stay_in_range)
 {
     for (int32_t half = 2; half <= 128; half *= 2)
         for (int32_t q = -half - 2; q <= half + 1; q++) {
@@ -140,7 +140,7 @@ static void codes_round_ties_to_even_and_stay_in_range(void **state)
         }
 }
 
-static void packing_is_the_bits_of_the_format(void **state)
+TEST(packing_is_the_bits_of_the_format)
 {
     test_random random = {test_seed()};
     for (uint32_t bits = 1; bits <= 8; bits++) {
@@ -169,7 +169,7 @@ static void packing_is_the_bits_of_the_format(void **state)
 }
 
 /* With one bit there is no level for zero: the sign decides, and -0 counts as positive. */
-static void one_bit_is_the_sign(void **state)
+TEST(one_bit_is_the_sign)
 {
     assert_int_equal(dw_code_of(1e-30f, 1.0f, 1, 0.0f), 1);
     assert_int_equal(dw_code_of(-1e-30f, 1.0f, 1, 0.0f), 0);
@@ -181,7 +181,7 @@ static void one_bit_is_the_sign(void **state)
 }
 
 /* All 65536 dithers are different and symmetric in (-1/2, 1/2), and none of them moves a zero. */
-static void dithers_are_the_middles_of_equal_parts(void **state)
+TEST(dithers_are_the_middles_of_equal_parts)
 {
     for (uint32_t part = 0; part < 65536; part++) {
         float dither = dw_dither_of((uint16_t)part);
@@ -196,7 +196,7 @@ static const uint32_t channels[] = {1, 31, 64, 100, 1024, 1600, 2047, 2048, 2049
 
 /* The tiles follow each other without a gap, contain every segment once, and their sizes add up to
  * that of the payload. */
-static void tiles_cover_the_payload(void **state)
+TEST(tiles_cover_the_payload)
 {
     for (int g = 0; g < 7; g++)
         for (int c = 0; c < 10; c++)
@@ -225,7 +225,7 @@ static void tiles_cover_the_payload(void **state)
 
 /* The chunks follow each other without a gap, begin at a whole byte of choice bits, and contain
  * every element of prev once. */
-static void chunks_cover_the_sample(void **state)
+TEST(chunks_cover_the_sample)
 {
     for (int g = 0; g < 7; g++)
         for (int c = 0; c < 10; c++)
@@ -252,7 +252,7 @@ static void chunks_cover_the_sample(void **state)
 /* Rows near the limit of 32 bits: nothing overflows, the last chunk ends at the end of the sample,
  * the last tile at the end of the payload, and every channel lies in the chunk that is computed
  * from its number. */
-static void layouts_cover_the_longest_rows(void **state)
+TEST(layouts_cover_the_longest_rows)
 {
     static const uint32_t longest[] = {UINT32_MAX,       UINT32_MAX - 1,    UINT32_MAX - 15,
                                        UINT32_MAX - 254, UINT32_MAX - 255,  UINT32_MAX - 256,
@@ -286,22 +286,4 @@ static void layouts_cover_the_longest_rows(void **state)
             }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_widens_to_its_value_and_rounds_back),
-        cmocka_unit_test(halves_round_to_nearest_even),
-        cmocka_unit_test(the_largest_values_clamp_and_the_rest_overflows),
-        cmocka_unit_test(scale_is_the_smallest_that_covers),
-        cmocka_unit_test(scales_at_the_edges_stay_normal_and_finite),
-        cmocka_unit_test(the_last_level_is_finite),
-        cmocka_unit_test(codes_round_ties_to_even_and_stay_in_range),
-        cmocka_unit_test(packing_is_the_bits_of_the_format),
-        cmocka_unit_test(one_bit_is_the_sign),
-        cmocka_unit_test(dithers_are_the_middles_of_equal_parts),
-        cmocka_unit_test(tiles_cover_the_payload),
-        cmocka_unit_test(chunks_cover_the_sample),
-        cmocka_unit_test(layouts_cover_the_longest_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -17,7 +17,7 @@ static bool same_float(float a, double b)
 }
 
 /* All codes: 256 each of int8, E4M3 and E5M2, 64 each of E3M2 and E2M3, 16 of E2M1. */
-static void elements_have_the_values_of_the_table(void **state)
+TEST(elements_have_the_values_of_the_table)
 {
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
         dw_element_facts facts = dw_element_facts_of(element_of(m));
@@ -35,7 +35,7 @@ static void elements_have_the_values_of_the_table(void **state)
 }
 
 /* The largest and smallest numbers that the text of the standard gives. */
-static void elements_have_the_ends_of_the_standard(void **state)
+TEST(elements_have_the_ends_of_the_standard)
 {
     static const struct {
         dw_element element;
@@ -71,7 +71,7 @@ static void check_code(const mx_model *m, float value, float inverse)
 
 /* Every element, every tie between two, and the floats next to them, with both signs, at every
  * scale at which they are finite. */
-static void mx_rounds_to_the_nearest_element(void **state)
+TEST(mx_rounds_to_the_nearest_element)
 {
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++)
         for (int code = 0; code <= m->last; code++)
@@ -91,7 +91,7 @@ static void mx_rounds_to_the_nearest_element(void **state)
 }
 
 /* The encoder writes only canonical codes: no -0, no infinity, no NaN, no -128. */
-static void only_canonical_codes_are_written(void **state)
+TEST(only_canonical_codes_are_written)
 {
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
         dw_element_facts facts = dw_element_facts_of(element_of(m));
@@ -109,7 +109,7 @@ static void only_canonical_codes_are_written(void **state)
 }
 
 /* Every exponent with its smallest and its largest mantissa, and all subnormal powers of two. */
-static void scales_are_those_of_the_largest_exponent(void **state)
+TEST(scales_are_those_of_the_largest_exponent)
 {
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
         for (uint32_t exponent = 0; exponent < 255; exponent++)
@@ -131,7 +131,7 @@ static void scales_are_those_of_the_largest_exponent(void **state)
 
 /* A layout computed by hand. The first tile has 64 blocks with a scale of one byte each, then the
  * codes. The last tile has fewer blocks, and zeros fill its scales up to a multiple of 16 bytes. */
-static void blocks_have_scales_of_one_byte(void **state)
+TEST(blocks_have_scales_of_one_byte)
 {
     dw_layout layout;
     /* Each row has 31 whole blocks and one of 8 values. */
@@ -153,15 +153,4 @@ static void blocks_have_scales_of_one_byte(void **state)
     assert_int_equal(dw_layout_tile(&layout, 0).codes, 16);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_have_the_values_of_the_table),
-        cmocka_unit_test(elements_have_the_ends_of_the_standard),
-        cmocka_unit_test(mx_rounds_to_the_nearest_element),
-        cmocka_unit_test(only_canonical_codes_are_written),
-        cmocka_unit_test(scales_are_those_of_the_largest_exponent),
-        cmocka_unit_test(blocks_have_scales_of_one_byte),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -66,7 +66,7 @@ static void check_level(uint32_t bits, int level, double share)
     close_rounder(&r);
 }
 
-static void stochastic_rounding_is_right_on_average(void **state)
+TEST(stochastic_rounding_is_right_on_average)
 {
     static const double shares[] = {0.5, 0.25, 0.9, 0.03};
     for (uint32_t bits = 2; bits <= 8; bits++) {
@@ -77,7 +77,7 @@ static void stochastic_rounding_is_right_on_average(void **state)
 }
 
 /* One bit: every y is s or -s, and their mean is x. */
-static void stochastic_rounding_to_one_bit_is_right_on_average(void **state)
+TEST(stochastic_rounding_to_one_bit_is_right_on_average)
 {
     for (float value = -0.9f; value < 1; value += 0.3f) {
         rounder r = open_rounder("direct:bits=1,rounding=stochastic", T, G);
@@ -109,7 +109,7 @@ static double correlation(const int8_t *a, const int8_t *b, int lag)
     return (double)sum / sqrt((double)n);
 }
 
-static void random_numbers_of_keys_and_versions_are_independent(void **state)
+TEST(random_numbers_of_keys_and_versions_are_independent)
 {
     static int8_t first[ELEMENTS], again[ELEMENTS], other_key[ELEMENTS], other_slice[ELEMENTS],
         other_seed[ELEMENTS];
@@ -134,7 +134,7 @@ static void random_numbers_of_keys_and_versions_are_independent(void **state)
 
 /* The random number of an element depends on its place in the sample alone, so it is the same
  * however the sample is cut into rows, groups and strips. */
-static void random_numbers_belong_to_elements(void **state)
+TEST(random_numbers_belong_to_elements)
 {
     static const char *const cuts[] = {"group=16", "group=64", "group=256", "group=row",
                                        "group=channel"};
@@ -159,13 +159,4 @@ static void random_numbers_belong_to_elements(void **state)
     free(expected);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stochastic_rounding_is_right_on_average),
-        cmocka_unit_test(stochastic_rounding_to_one_bit_is_right_on_average),
-        cmocka_unit_test(random_numbers_of_keys_and_versions_are_independent),
-        cmocka_unit_test(random_numbers_belong_to_elements),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

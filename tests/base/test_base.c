@@ -5,7 +5,7 @@
 #include "base/sentence.h"
 #include "support/tool.h"
 
-static void a_sentence_may_quote_itself_and_strangers(void **state)
+TEST(a_sentence_may_quote_itself_and_strangers)
 {
     dw_why why = {.text = "lost rank 3", .offset = 7};
     assert_int_equal(dw_say(&why, DW_ERR_PEER, "cannot add: %s", why.text), DW_ERR_PEER);
@@ -18,9 +18,8 @@ static void a_sentence_may_quote_itself_and_strangers(void **state)
 }
 
 /* Nothing of the library's stack reaches the program. */
-static void zeros_follow_a_sentence(void **state)
+TEST(zeros_follow_a_sentence)
 {
-    (void)state;
     dw_why why;
     char stack[4096];
     memset(stack, 0x5a, sizeof stack);
@@ -30,14 +29,14 @@ static void zeros_follow_a_sentence(void **state)
     for (size_t i = strlen("short"); i < sizeof why.text; i++) assert_int_equal(why.text[i], 0);
 }
 
-static void a_long_sentence_is_cut(void **state)
+TEST(a_long_sentence_is_cut)
 {
     dw_why why;
     dw_say(&why, DW_ERR_IO, "%*s", 2 * (int)sizeof why.text, "x");
     assert_int_equal(strlen(why.text), sizeof why.text - 1);
 }
 
-static void sizes_of_blocks(void **state)
+TEST(sizes_of_blocks)
 {
     test_allocator counts = {.fail_at = -1};
     dw_allocator allocator = test_allocator_hooks(&counts);
@@ -54,7 +53,7 @@ static void sizes_of_blocks(void **state)
     assert_true(dw_mem_allocator(NULL).allocate == dw_mem_allocator(&(dw_allocator){0}).allocate);
 }
 
-static void the_own_scope_replaces_that_of_another_machine(void **state)
+TEST(the_own_scope_replaces_that_of_another_machine)
 {
     static const struct {
         const char *uri, *own, *expected;
@@ -77,14 +76,4 @@ static void the_own_scope_replaces_that_of_another_machine(void **state)
     assert_string_equal(copy, ""); /* an address that was cut would be another one */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sentence_may_quote_itself_and_strangers),
-        cmocka_unit_test(zeros_follow_a_sentence),
-        cmocka_unit_test(a_long_sentence_is_cut),
-        cmocka_unit_test(sizes_of_blocks),
-        cmocka_unit_test(the_own_scope_replaces_that_of_another_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -94,26 +94,11 @@ class Usage(Base):
             self.assertIn(word, result.stderr)
         for arguments, word in [
             (["--forward", "delta:bits=17"], '"17"'),
-            (["--backward", "derict"], '"derict"'),
             (["--local", "2", "--forward", "delta:bots=4"], "bots"),
             (["--local", "2", "--backward", "1:raw"], "2 stages have the boundaries 0 to 0"),
             (["--heads", "5"], "heads is 5"),
-            (["--micro-batches", "3"], "3 micro-batches"),
-            (["--schedule", "2f2b"], "give gpipe or 1f1b"),
-            (["--local", "2", "--slices", "200"], "200 slices cannot share"),
-            (["--local", "3"], "3 stages cannot share 2 layers"),
-            (["--bottleneck", "8"], "bottleneck has a meaning only with several stages"),
             (["--local", "4", "--replicas", "2", "--samples", "33"], "33 samples cannot be"),
             (["--local", "4", "--replicas", "2", "--gradient", "direct:bots=4"], "gradient codec"),
-            (["--local", "2", "--local-steps", "2"], "local-steps has a meaning only with several"),
-            (["--local", "2", "--outer-momentum", "0"], "outer-momentum has a meaning only with"),
-            (["--local", "2", "--gradient", "raw:f32"], "only with several replicas"),
-            (["--rank", "2", "--stages", "1", "--replicas", "2"], "no rank 2 among 2 replicas"),
-            (
-                ["--rank=0", "--stages=1", "--replicas=2", "--listen=tcp://127.0.0.1:0"],
-                "needs replica-listen",
-            ),
-            (["--rank", "1", "--stages", "2"], "rank 1"),
             (["--epochs", "2", "--steps", "3"], "epochs (2)"),
         ]:
             self.assert_one_sentence(self.train(*arguments), 2, word)
@@ -297,14 +282,6 @@ class Runs(Base):
         loss = re.search(r"held-out loss \S+", local.stdout).group(0)
         self.assertIn(loss, out)
 
-    def test_two_ranks_started_by_hand(self):
-        first, address = self.start_rank_0()
-        second = self.train("--rank", "1", "--stages", "2", "--connect", address)
-        out, _ = first.communicate(timeout=60)
-        self.assertEqual((first.returncode, second.returncode), (0, 0))
-        self.assertIn("step    4/4", out)
-        self.assertEqual(second.stdout, "")
-
     def test_a_port_in_use_is_named(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
@@ -438,21 +415,6 @@ class Checkpoints(Base):
         self.assert_one_sentence(self.train("--log", "/no/such/log"), 1, "/no/such/log")
         result = self.train("--log", "/dev/full")
         self.assert_one_sentence(result, 1, "/dev/full", "No space left")
-
-    def test_bad_checkpoints_are_named(self):
-        self.assert_one_sentence(self.train("--init", self.path("none")), 1, "no checkpoint in")
-        save = self.path("save")
-        self.assertEqual(self.train("--save", save).returncode, 0)
-        result = self.train("--init", save, "--layers", "3")
-        self.assert_one_sentence(result, 1, "2 layers")
-        result = self.train("--save", save, "--layers", "3")
-        self.assert_one_sentence(result, 1, "another model")
-        part = glob.glob(save + "/block-00-*.part")[0]
-        with open(part, "r+b") as file:
-            file.seek(1000)
-            file.write(b"\xff\x00\xff")
-        for place in (["--local", "1"], ["--local", "2"]):
-            self.assert_one_sentence(self.train("--init", save, *place), 1, part, "damaged")
 
 
 class Inspect(Base):

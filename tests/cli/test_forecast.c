@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_forecast.c - tests the forecast of how long a step of a pipeline takes (cli/forecast.h)
  * with steps that can be computed by hand, and the choice among codecs that follows from it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "../../cli/forecast.h"
+#include "support/test.h"
 
 /* A step has 4 micro-batches, and a stage computes for 10 s on each of them. A link carries 100
  * bytes per second forward and 50 backward, with a delay of 2 s. In a dw_forecast_way the numbers
@@ -23,7 +17,7 @@ static void assert_seconds(double seconds, double expected)
 }
 
 /* One stage alone has no link: codecs take no time. */
-static void forecast_of_a_single_stage_only_computes(void **state)
+TEST(forecast_of_a_single_stage_only_computes)
 {
     dw_forecast_run run = slow;
     const dw_forecast_way ways[2] = {{1e9, 5, 5, 0}, {1e9, 5, 5, 0}};
@@ -34,7 +28,7 @@ static void forecast_of_a_single_stage_only_computes(void **state)
 /* The first micro-batch takes as long as its way through both stages and the link, and each of the
  * other three as long as the slowest part of that way. Here the slowest part is first the stages,
  * then the link forward, then the link backward. */
-static void the_slowest_part_sets_the_pace(void **state)
+TEST(the_slowest_part_sets_the_pace)
 {
     /* The way of the first micro-batch: 2 x 10 s of computing; forward 1 s to encode, 2 s on the
      * link, 3 s to decode and 2 s of delay; backward 4 s to encode, 2 s on the link, 2 s to decode
@@ -52,7 +46,7 @@ static void the_slowest_part_sets_the_pace(void **state)
 
 /* With three stages, the one in the middle encodes and decodes in both directions, so that it needs
  * 20 s for a micro-batch; and a micro-batch crosses two links. */
-static void a_stage_between_others_codes_twice(void **state)
+TEST(a_stage_between_others_codes_twice)
 {
     dw_forecast_run run = slow;
     const dw_forecast_way ways[2] = {{200, 1, 3, 0}, {100, 4, 2, 0}};
@@ -67,7 +61,7 @@ static void a_stage_between_others_codes_twice(void **state)
 /* Among the choices whose steps are at most 3 % longer than the shortest, the best is the one with
  * the smallest error. A choice that is taken no longer counts. In `choices` the numbers are the
  * seconds of a step and the error; order: the numbers of the choices, the best first. */
-static void forecast_prefers_fast_and_then_exact(void **state)
+TEST(forecast_prefers_fast_and_then_exact)
 {
     dw_forecast_choice choices[] = {
         {10.0, 0.1, false}, {5.0, 0.9, false}, {5.1, 0.2, false}, {5.2, 0.1, false}};
@@ -80,13 +74,4 @@ static void forecast_prefers_fast_and_then_exact(void **state)
     assert_int_equal(dw_forecast_best(choices, 4), 4); /* all are taken */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forecast_of_a_single_stage_only_computes),
-        cmocka_unit_test(the_slowest_part_sets_the_pace),
-        cmocka_unit_test(a_stage_between_others_codes_twice),
-        cmocka_unit_test(forecast_prefers_fast_and_then_exact),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,21 +3,15 @@
  * whose process is stopped. */
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "../../cli/rate.h"
+#include "support/test.h"
 
 enum { TAG = 1, PATIENCE_MS = 60000 };
 
@@ -71,9 +65,8 @@ static dw_status ask_and_be_silent(int questions, const char *uri, uint32_t sile
     return s.status;
 }
 
-static void rate_server_gives_up_a_silent_client(void **state)
+TEST(rate_server_gives_up_a_silent_client)
 {
-    (void)state;
     static const char *const uris[] = {"loop://silent-0", "loop://silent-2"};
     for (int i = 0; i < 2; i++) {
         bool answered = false;
@@ -181,9 +174,8 @@ static bool end_child(pid_t child)
     return has_come;
 }
 
-static void asking_end_gives_up_whoever_answers_no_more(void **state)
+TEST(asking_end_gives_up_whoever_answers_no_more)
 {
-    (void)state;
     for (int i = 0; i < 12; i++) {
         const behaviour how = {
             .when = (moment)(i / 4), .answers = i / 2 % 2 == 1, .stops = i % 2 == 1};
@@ -214,9 +206,8 @@ static void tell_child(void *context, const char *uri)
     if (write(asked_at, uri, strlen(uri) + 1) < 0) fail();
 }
 
-static void answering_end_gives_up_a_stopped_client(void **state)
+TEST(answering_end_gives_up_a_stopped_client)
 {
-    (void)state;
     const behaviour how = {.stops = true};
     int uris[2];
     dw_why why;
@@ -244,11 +235,6 @@ static void answering_end_gives_up_a_stopped_client(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rate_server_gives_up_a_silent_client),
-        cmocka_unit_test(asking_end_gives_up_whoever_answers_no_more),
-        cmocka_unit_test(answering_end_gives_up_a_stopped_client),
-    };
     signal(SIGALRM, cancel);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

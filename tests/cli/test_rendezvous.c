@@ -3,18 +3,14 @@
  * rank that it claims. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "../../cli/rendezvous.h"
+#include "support/test.h"
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4, PATIENCE_MS = 60000 };
 
@@ -60,9 +56,8 @@ static void connect_and_expect(const char *uri, const char *name, const char *sa
     dw_link_close(link);
 }
 
-static void a_rank_is_known_by_its_key(void **state)
+TEST(a_rank_is_known_by_its_key)
 {
-    (void)state;
     char uri[64];
     dw_rendezvous *rendezvous;
     dw_why why;
@@ -115,9 +110,8 @@ static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
 }
 
 /* These are more than there are places for, and more than rank 0 could wait for one by one. */
-static void silent_clients_delay_no_rank(void **state)
+TEST(silent_clients_delay_no_rank)
 {
-    (void)state;
     enum { SILENT = 40 };
     char uri[64];
     dw_link *silent[SILENT];
@@ -134,9 +128,8 @@ static void silent_clients_delay_no_rank(void **state)
     }
 }
 
-static void rank_0_reports_whom_it_refused(void **state)
+TEST(rank_0_reports_whom_it_refused)
 {
-    (void)state;
     static const char other[32] = "the key of the ranks of another.";
     char uri[64];
     dw_why why;
@@ -164,9 +157,8 @@ static dw_rendezvous *begin_by_files(const char *uri, uint32_t rank)
     return rendezvous;
 }
 
-static void symlinks_and_fifos_in_the_rendezvous_folder_are_refused(void **state)
+TEST(symlinks_and_fifos_in_the_rendezvous_folder_are_refused)
 {
-    (void)state;
     char folder[] = "/tmp/rendezvous-XXXXXX", uri[100], path[80], fresh[90], victim[80], told[100];
     assert_non_null(mkdtemp(folder));
     snprintf(uri, sizeof uri, "file://%s/run", folder);
@@ -201,13 +193,4 @@ static void symlinks_and_fifos_in_the_rendezvous_folder_are_refused(void **state
     assert_int_equal(rmdir(folder), 0); /* no other file was left */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_is_known_by_its_key),
-        cmocka_unit_test(silent_clients_delay_no_rank),
-        cmocka_unit_test(rank_0_reports_whom_it_refused),
-        cmocka_unit_test(symlinks_and_fifos_in_the_rendezvous_folder_are_refused),
-    };
-    return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,7 +3,7 @@
 #include "support/tool.h"
 
 /* Text that is already canonical comes back unchanged. */
-static void config_texts_have_every_option(void **state)
+TEST(config_texts_have_every_option)
 {
     static const char *const texts[] = {
         "delta",
@@ -54,7 +54,6 @@ static void config_texts_have_every_option(void **state)
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
          "18446744073709551615"),
     };
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         dw_config config, again;
         char text[256];
@@ -67,7 +66,7 @@ static void config_texts_have_every_option(void **state)
 }
 
 /* Texts with the same meaning have the same canonical text. */
-static void defaults_are_left_out(void **state)
+TEST(defaults_are_left_out)
 {
     static const struct {
         const char *text, *canonical, *agreement;
@@ -105,7 +104,6 @@ static void defaults_are_left_out(void **state)
         {"direct:error=1234567.8901e-8,form=step", "direct:form=step,error=0.012345678901",
          "direct:form=step"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_config config;
         char text[256];
@@ -119,7 +117,7 @@ static void defaults_are_left_out(void **state)
 
 /* A program that was compiled with another version of the library passes a struct of another
  * size. */
-static void structs_of_other_lengths_are_accepted(void **state)
+TEST(structs_of_other_lengths_are_accepted)
 {
     struct {
         dw_config config;
@@ -128,7 +126,6 @@ static void structs_of_other_lengths_are_accepted(void **state)
     char text[64];
     dw_encoder *encoder;
     dw_why why;
-    (void)state;
     assert_int_equal(dw_config_parse_sized(&longer.config, sizeof longer, "direct:bits=3", NULL),
                      DW_OK);
     assert_int_equal(longer.config.struct_size, sizeof longer);
@@ -265,9 +262,8 @@ static const struct {
     {"delta:form=step,step=1.801,rounding=stochastic", "'step=1.801'", 16},
 };
 
-static void errors_give_the_offset_of_the_wrong_word(void **state)
+TEST(errors_give_the_offset_of_the_wrong_word)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bad_texts / sizeof *bad_texts; i++) {
         dw_config config, before;
         dw_why why;
@@ -283,11 +279,10 @@ static void errors_give_the_offset_of_the_wrong_word(void **state)
 }
 
 /* The list of options names each once, also those that have two rows in the table. */
-static void options_are_listed_once(void **state)
+TEST(options_are_listed_once)
 {
     dw_config config;
     dw_why why;
-    (void)state;
     assert_int_equal(dw_config_parse(&config, "delta:form=step,foo=1", &why), DW_ERR_CONFIG);
     const char *found = strstr(why.text, " error ");
     assert_non_null(found);
@@ -295,7 +290,7 @@ static void options_are_listed_once(void **state)
 }
 
 /* Where only a part of a range is allowed, the sentence has its end. */
-static void errors_tell_the_allowed_values(void **state)
+TEST(errors_tell_the_allowed_values)
 {
     static const struct {
         const char *text, *allowed;
@@ -316,7 +311,6 @@ static void errors_tell_the_allowed_values(void **state)
         {"delta:form=step,error=abs:1000000",
          "abs: followed by a number from 0.000000000001 to 999999.999999999999"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         dw_config config;
         dw_why why;
@@ -325,7 +319,7 @@ static void errors_tell_the_allowed_values(void **state)
     }
 }
 
-static void a_struct_out_of_range_is_refused(void **state)
+TEST(a_struct_out_of_range_is_refused)
 {
     dw_encoder *encoder;
     dw_decoder *decoder;
@@ -372,7 +366,6 @@ static void a_struct_out_of_range_is_refused(void **state)
          .step = 3001,
          .rounding = DW_ROUNDING_DITHER},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(dw_encoder_create(&encoder, &bad[i], NULL, NULL), DW_ERR_CONFIG);
         assert_int_equal(dw_decoder_create(&decoder, &bad[i], NULL, NULL), DW_ERR_CONFIG);
@@ -384,9 +377,8 @@ static void a_struct_out_of_range_is_refused(void **state)
     dw_decoder_destroy(NULL);
 }
 
-static void forms_have_names(void **state)
+TEST(forms_have_names)
 {
-    (void)state;
     assert_string_equal(dw_form_string(DW_FORM_FLOATS), "floats");
     assert_string_equal(dw_form_string(DW_FORM_QUANTIZED), "quantized");
     assert_string_equal(dw_form_string(DW_FORM_MX), "mx");
@@ -400,7 +392,7 @@ static void forms_have_names(void **state)
 }
 
 /* With all options that there can be beside each other, each of them in the longest way. */
-static void config_text_bytes_hold_the_longest_text(void **state)
+TEST(config_text_bytes_hold_the_longest_text)
 {
     static const char *const longest =
         "delta:form=step,transform=hadamard,rotate=256,group=256,step=1.799,key_step=99.999,"
@@ -408,7 +400,6 @@ static void config_text_bytes_hold_the_longest_text(void **state)
         "replies=never,audit=254,quota_bytes=18446744073709551615,incarnation=18446744073709551615";
     dw_config config;
     char text[DW_CONFIG_TEXT_BYTES];
-    (void)state;
     assert_int_equal(dw_config_parse(&config, longest, NULL), DW_OK);
     assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
     assert_string_equal(text, longest);
@@ -417,18 +408,17 @@ static void config_text_bytes_hold_the_longest_text(void **state)
     assert_int_equal(dw_config_agreement(&config, text, DW_AGREEMENT_TEXT_BYTES), DW_OK);
 }
 
-static void config_format_refuses_a_short_buffer(void **state)
+TEST(config_format_refuses_a_short_buffer)
 {
     dw_config config;
     char text[16];
-    (void)state;
     assert_int_equal(dw_config_parse(&config, "delta:bits=3,group=32", NULL), DW_OK);
     for (size_t cap = 0; cap < sizeof text; cap++)
         assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_BUFFER_TOO_SMALL);
 }
 
 /* The decoder refuses a frame with DW_ERR_MISMATCH if the encoder's config differs from its own. */
-static void different_configs_are_a_mismatch(void **state)
+TEST(different_configs_are_a_mismatch)
 {
     float x[64] = {1}, y[64];
     static const char *const others[] = {"delta:bits=3",
@@ -442,7 +432,6 @@ static void different_configs_are_a_mismatch(void **state)
                                          "direct:bits=4",
                                          "mx",
                                          "raw"};
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         test_pair pair;
         dw_config other;
@@ -459,7 +448,7 @@ static void different_configs_are_a_mismatch(void **state)
 }
 
 /* What only some frames say is compared, too, and the sentence names it. */
-static void the_option_that_differs_is_named(void **state)
+TEST(the_option_that_differs_is_named)
 {
     float x[64] = {1}, y[64];
     static const char *const cases[][3] = {
@@ -481,7 +470,6 @@ static void the_option_that_differs_is_named(void **state)
         {"chunk:chunk=128", "chunk", "chunk=128, but this decoder has chunk=4096"},
         {"chunk", "topk", "codec chunk, but this decoder has topk"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_pair pair;
         test_pair_open(&pair, cases[i][0], 1, 1, 64, DW_F32);
@@ -497,7 +485,7 @@ static void the_option_that_differs_is_named(void **state)
 }
 
 /* What only the encoder must know may differ. */
-static void private_options_are_no_mismatch(void **state)
+TEST(private_options_are_no_mismatch)
 {
     float x[64] = {1}, y[64];
     static const char *const cases[][2] = {
@@ -507,7 +495,6 @@ static void private_options_are_no_mismatch(void **state)
         {"delta:form=step", "delta:form=step,rounding=stochastic,step=0.1"},
         {"direct:form=step,rounding=dither,seed=5", "direct:form=step,rounding=dither,step=2"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_pair pair;
         test_pair_open(&pair, cases[i][0], 1, 1, 64, DW_F32);
@@ -523,22 +510,4 @@ static void private_options_are_no_mismatch(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(config_texts_have_every_option),
-        cmocka_unit_test(defaults_are_left_out),
-        cmocka_unit_test(structs_of_other_lengths_are_accepted),
-        cmocka_unit_test(errors_give_the_offset_of_the_wrong_word),
-        cmocka_unit_test(options_are_listed_once),
-        cmocka_unit_test(errors_tell_the_allowed_values),
-        cmocka_unit_test(a_struct_out_of_range_is_refused),
-        cmocka_unit_test(forms_have_names),
-        cmocka_unit_test(config_text_bytes_hold_the_longest_text),
-        cmocka_unit_test(config_format_refuses_a_short_buffer),
-        cmocka_unit_test(different_configs_are_a_mismatch),
-        cmocka_unit_test(the_option_that_differs_is_named),
-        cmocka_unit_test(private_options_are_no_mismatch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

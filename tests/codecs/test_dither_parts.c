@@ -8,7 +8,7 @@
  * is negative, the code c is written as 256 - c. `high` is the high byte of the random number that
  * z is made of: 0 stands for -1/2, 128 for 0. The bytes here are those next to every border between
  * two parts and next to z = 0. */
-static void codes_are_sorted_by_the_size_of_z(void **state)
+TEST(codes_are_sorted_by_the_size_of_z)
 {
     static const uint8_t high[] = {0,   31,  32,  63,  64,  95,  96,  127,
                                    128, 159, 160, 191, 192, 223, 224, 255},
@@ -20,7 +20,6 @@ static void codes_are_sorted_by_the_size_of_z(void **state)
     uint32_t counts[DW_PARTS];
     uint8_t parted[sizeof codes + DW_PARTS * DW_PART_GAP], back[sizeof codes];
     const dw_kernels *kernels = &dw_kernels_c;
-    (void)state;
     assert_int_equal(dw_dither_parts_bytes(sizeof codes), sizeof parted);
     kernels->count_parts(high, sizeof codes, counts);
     for (int i = 0; i < DW_PARTS; i++) assert_int_equal(counts[i], 4);
@@ -67,10 +66,9 @@ static void check_layout(uint32_t t, uint32_t c, uint32_t group)
     assert_memory_equal(high, expected + skipped, at - skipped);
 }
 
-static void numbers_are_those_of_the_elements(void **state)
+TEST(numbers_are_those_of_the_elements)
 {
     static const uint32_t groups[] = {16, 64, 256, DW_LAYOUT_ROW, DW_LAYOUT_SAMPLE};
-    (void)state;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         check_layout(1, 1, groups[i]);
         check_layout(3, 5, groups[i]);
@@ -81,11 +79,4 @@ static void numbers_are_those_of_the_elements(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_sorted_by_the_size_of_z),
-        cmocka_unit_test(numbers_are_those_of_the_elements),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,7 +3,7 @@
 #include "deltawire/profile.h"
 #include "support/tool.h"
 
-static void facts_follow_from_configs(void **state)
+TEST(facts_follow_from_configs)
 {
     static const struct {
         const char *text, *codec;
@@ -28,7 +28,6 @@ static void facts_follow_from_configs(void **state)
                  {"blocks", "blocks", DW_TIER_COMPARISON, 0, 0, 1, 0}};
     dw_config config;
     dw_facts facts = {.struct_size = sizeof facts};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(dw_config_parse(&config, cases[i].text, NULL), DW_OK);
         assert_int_equal(dw_config_facts(&config, &facts), DW_OK);
@@ -45,7 +44,7 @@ static void facts_follow_from_configs(void **state)
     assert_int_equal(dw_config_facts(&config, NULL), DW_ERR_ARGUMENT);
 }
 
-static void an_option_can_be_set(void **state)
+TEST(an_option_can_be_set)
 {
     static const struct {
         const char *from, *name, *value, *to;
@@ -70,7 +69,6 @@ static void an_option_can_be_set(void **state)
     char text[DW_CONFIG_TEXT_BYTES];
     dw_config config, before;
     dw_why why;
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(dw_config_parse(&config, cases[i].from, NULL), DW_OK);
         assert_int_equal(dw_config_set(&config, cases[i].name, cases[i].value, &why), DW_OK);
@@ -101,11 +99,4 @@ static void an_option_can_be_set(void **state)
     assert_int_equal(dw_config_set(&config, NULL, "4", NULL), DW_ERR_ARGUMENT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(facts_follow_from_configs),
-        cmocka_unit_test(an_option_can_be_set),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -89,9 +89,8 @@ static void compare_added(const test_pair *pair, const void *x, dw_dtype from, d
 }
 
 /* One hard value stands among others, which are ordinary ones. */
-static void rows_are_converted_as_single_values_are(void **state)
+TEST(rows_are_converted_as_single_values_are)
 {
-    (void)state;
     static uint32_t x[ROOM];
     test_random random = {test_seed()};
     for (int k = 0; k < 9; k++) {
@@ -111,8 +110,4 @@ static void rows_are_converted_as_single_values_are(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_converted_as_single_values_are)};
-    return cmocka_run_group_tests_name("floats", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

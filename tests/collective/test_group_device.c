@@ -26,7 +26,7 @@ static void compare(group_rig *rigs, dw_group_job job, uint64_t seed, dw_cuda *c
     operation_drop(&device);
 }
 
-static void buffers_on_a_device_give_the_same_bits(void **state)
+TEST(buffers_on_a_device_give_the_same_bits)
 {
     static const char *const codecs[] = {"raw:f32", "delta:bits=4", "direct:bits=2,feedback=ef"};
     static const uint64_t lengths[] = {0, 1, 2049, LONG};
@@ -55,7 +55,7 @@ static void buffers_on_a_device_give_the_same_bits(void **state)
     device_close(cuda);
 }
 
-static void one_rank_copies_on_the_device(void **state)
+TEST(one_rank_copies_on_the_device)
 {
     static group_rig rig;
     dw_cuda *cuda = device_open();
@@ -131,7 +131,7 @@ static void follow(dw_cuda *cuda, void *stream)
     rig_close(&rig);
 }
 
-static void operations_wait_for_earlier_work_on_their_stream(void **state)
+TEST(operations_wait_for_earlier_work_on_their_stream)
 {
     dw_cuda *cuda = device_open();
     void *stream;
@@ -143,7 +143,7 @@ static void operations_wait_for_earlier_work_on_their_stream(void **state)
 }
 
 /* A rank that reads nothing waits, too: earlier work may still read what is in y. */
-static void a_rank_that_only_receives_waits_for_its_stream(void **state)
+TEST(a_rank_that_only_receives_waits_for_its_stream)
 {
     static group_rig rig;
     static rig_operation act;
@@ -166,7 +166,7 @@ static void a_rank_that_only_receives_waits_for_its_stream(void **state)
     device_close(cuda);
 }
 
-static void bad_jobs_are_refused(void **state)
+TEST(bad_jobs_are_refused)
 {
     static group_rig rig;
     static rig_operation act;
@@ -207,7 +207,7 @@ static void bad_jobs_are_refused(void **state)
 /* The driver fails once, at each of its calls in turn, while rank 1 runs an operation. If start
  * returns the error, nothing was started, and the same call works then. If the result cannot be
  * copied, the group fails on all ranks; a rank that has the result keeps it. */
-static void a_failing_driver_is_reported(void **state)
+TEST(a_failing_driver_is_reported)
 {
     static group_rig rig;
     static rig_operation act, plain;
@@ -264,7 +264,7 @@ static void a_failing_driver_is_reported(void **state)
 }
 
 /* An operation that ends with an error of another rank writes nothing to the device. */
-static void device_output_is_unchanged_after_an_error(void **state)
+TEST(device_output_is_unchanged_after_an_error)
 {
     static group_rig rig;
     static rig_operation act;
@@ -283,18 +283,4 @@ static void device_output_is_unchanged_after_an_error(void **state)
     device_close(cuda);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buffers_on_a_device_give_the_same_bits),
-        cmocka_unit_test(one_rank_copies_on_the_device),
-        cmocka_unit_test(operations_wait_for_earlier_work_on_their_stream),
-        cmocka_unit_test(a_rank_that_only_receives_waits_for_its_stream),
-        cmocka_unit_test(bad_jobs_are_refused),
-        cmocka_unit_test(a_failing_driver_is_reported),
-        cmocka_unit_test(device_output_is_unchanged_after_an_error),
-    };
-    if (argc != 2) return 2;
-    device_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(device_library)

@@ -8,7 +8,7 @@ static const char loop[] = "loop://device-memory-%d";
 
 /* Pinned memory is counted, kept by the slot, and freed by dw_group_forget. A slot that is used for
  * buffers of both kinds allocates nothing either. */
-static void forgotten_slot_frees_its_pinned_memory(void **state)
+TEST(forgotten_slot_frees_its_pinned_memory)
 {
     static group_rig rig;
     static rig_operation act;
@@ -51,7 +51,7 @@ static uint64_t state_bytes(const group_rig *rig, uint32_t rank)
 /* A slot takes as much more as the part of x that the rank reads. A smaller buffer on the device
  * does not make the slot's memory smaller: the next one in main memory would need another
  * allocation. */
-static void slot_memory_is_as_large_as_its_input(void **state)
+TEST(slot_memory_is_as_large_as_its_input)
 {
     static group_rig rig;
     static rig_operation act;
@@ -97,7 +97,7 @@ static void slot_memory_is_as_large_as_its_input(void **state)
  * then; if it is lacking later, the group fails. A repeated greeting of the other rank may need the
  * memory before start does. Start then reports that the group has failed, and the point is tried
  * again. */
-static void any_allocation_may_fail(void **state)
+TEST(any_allocation_may_fail)
 {
     static group_rig rig;
     static rig_operation act;
@@ -138,14 +138,4 @@ static void any_allocation_may_fail(void **state)
     assert_int_equal(refused, 4);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forgotten_slot_frees_its_pinned_memory),
-        cmocka_unit_test(slot_memory_is_as_large_as_its_input),
-        cmocka_unit_test(any_allocation_may_fail),
-    };
-    if (argc != 2) return 2;
-    device_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(device_library)

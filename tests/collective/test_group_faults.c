@@ -81,7 +81,7 @@ static void has_failed(const deed *act, uint32_t rank, dw_status status, int nam
 /* ---- What is repaired ------------------------------------------------------------------------ */
 
 /* Sums do not depend on what kind of links there are. */
-static void links_may_be_of_different_backends(void **state)
+TEST(links_may_be_of_different_backends)
 {
     static deed act, other;
     group_rig rig, plain;
@@ -106,7 +106,7 @@ static void links_may_be_of_different_backends(void **state)
 
 /* ---- Disagreement ---------------------------------------------------------------------------- */
 
-static void ranks_that_disagree_get_an_error(void **state)
+TEST(ranks_that_disagree_get_an_error)
 {
     static deed act;
     for (int what = 0; what < 6; what++) {
@@ -136,7 +136,7 @@ static void ranks_that_disagree_get_an_error(void **state)
     }
 }
 
-static void slot_in_use_is_refused(void **state)
+TEST(slot_in_use_is_refused)
 {
     static deed act;
     group_rig rig;
@@ -157,7 +157,7 @@ static void slot_in_use_is_refused(void **state)
     rig_close(&rig);
 }
 
-static void bad_jobs_are_refused(void **state)
+TEST(bad_jobs_are_refused)
 {
     static deed act;
     group_rig rig;
@@ -185,7 +185,7 @@ static void bad_jobs_are_refused(void **state)
 /* ---- Lost and late ranks --------------------------------------------------------------------- */
 
 /* A rank that has received a broadcast may leave before another one has even started it. */
-static void a_rank_may_leave_when_it_has_finished(void **state)
+TEST(a_rank_may_leave_when_it_has_finished)
 {
     static deed act;
     group_rig rig;
@@ -212,7 +212,7 @@ static void a_rank_may_leave_when_it_has_finished(void **state)
 /* Ranks 0 and 2 start the operation, and rank 1 does not. Both must name rank 1. In the first world
  * the whole buffer is the part of rank 2, so rank 0 waits only for a result of rank 2, which itself
  * waits for rank 1. */
-static void late_rank_is_named_at_all_ranks(void **state)
+TEST(late_rank_is_named_at_all_ranks)
 {
     static deed act;
     static const char *const uris[] = {"loop://faults-%d",
@@ -244,7 +244,7 @@ static void late_rank_is_named_at_all_ranks(void **state)
 
 /* Half of all messages are lost, also those with the error of the group. So the error is sent again
  * to a rank that has not answered. */
-static void group_error_is_repeated_over_a_lossy_link(void **state)
+TEST(group_error_is_repeated_over_a_lossy_link)
 {
     static deed act;
     for (int world = 0; world < 6; world++) {
@@ -281,7 +281,7 @@ static suite_verdict damage(void *context, unsigned char *message, size_t *len, 
 /* Over a link that promises to deliver messages unchanged, damage is found by the digests of
  * frames.
  */
-static void damaged_frame_on_a_reliable_link_fails_the_group(void **state)
+TEST(damaged_frame_on_a_reliable_link_fails_the_group)
 {
     static deed act;
     atomic_int left = 2;
@@ -307,7 +307,7 @@ static void damaged_frame_on_a_reliable_link_fails_the_group(void **state)
     rig_close(&rig);
 }
 
-static void nan_poisons_only_its_group_of_channels(void **state)
+TEST(nan_poisons_only_its_group_of_channels)
 {
     static deed act;
     for (uint32_t hops = 1; hops <= 2; hops++) {
@@ -336,18 +336,4 @@ static void nan_poisons_only_its_group_of_channels(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_may_be_of_different_backends),
-        cmocka_unit_test(ranks_that_disagree_get_an_error),
-        cmocka_unit_test(slot_in_use_is_refused),
-        cmocka_unit_test(bad_jobs_are_refused),
-        cmocka_unit_test(a_rank_may_leave_when_it_has_finished),
-        cmocka_unit_test(late_rank_is_named_at_all_ranks),
-        cmocka_unit_test(group_error_is_repeated_over_a_lossy_link),
-        cmocka_unit_test(damaged_frame_on_a_reliable_link_fails_the_group),
-        cmocka_unit_test(nan_poisons_only_its_group_of_channels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

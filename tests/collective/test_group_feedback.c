@@ -219,7 +219,7 @@ static void lose_rank_2(dw_group_job job, const char *codec, const char *result,
     remove_trap(&t);
 }
 
-static void all_reduce_that_fails_leaves_residuals_unchanged(void **state)
+TEST(all_reduce_that_fails_leaves_residuals_unchanged)
 {
     dw_group_job job = {.operation = DW_ALL_REDUCE, .n = FLOATS, .dtype = DW_F32};
     lose_rank_2(job, coarse, coarse, 0);
@@ -231,7 +231,7 @@ static void all_reduce_that_fails_leaves_residuals_unchanged(void **state)
     lose_rank_2(job, "direct:form=step,group=sample,rounding=dither,feedback=ef", coarse, 1);
 }
 
-static void all_gather_that_fails_leaves_residuals_unchanged(void **state)
+TEST(all_gather_that_fails_leaves_residuals_unchanged)
 {
     dw_group_job job = {.operation = DW_ALL_GATHER, .n = FLOATS, .dtype = DW_F32};
     lose_rank_2(job, "raw:f32", coarse, 0);
@@ -288,25 +288,16 @@ static void wait_in_vain_for_rank_2(int forgets, dw_operation operation, uint32_
     rig_close(&rig);
 }
 
-static void missing_rank_leaves_residuals_unchanged(void **state)
+TEST(missing_rank_leaves_residuals_unchanged)
 {
     wait_in_vain_for_rank_2(0, DW_REDUCE_SCATTER, 2);
     wait_in_vain_for_rank_2(0, DW_ALL_REDUCE, 1);
 }
 
-static void missing_rank_leaves_residuals_unchanged_when_a_slot_is_forgotten(void **state)
+TEST(missing_rank_leaves_residuals_unchanged_when_a_slot_is_forgotten)
 {
     wait_in_vain_for_rank_2(1, DW_REDUCE_SCATTER, 2);
     wait_in_vain_for_rank_2(1, DW_ALL_REDUCE, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_reduce_that_fails_leaves_residuals_unchanged),
-        cmocka_unit_test(all_gather_that_fails_leaves_residuals_unchanged),
-        cmocka_unit_test(missing_rank_leaves_residuals_unchanged),
-        cmocka_unit_test(missing_rank_leaves_residuals_unchanged_when_a_slot_is_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

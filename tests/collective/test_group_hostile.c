@@ -174,7 +174,7 @@ static void waits_no_longer_for(const char *uri, int wrong)
     rig_close(&rig);
 }
 
-static void what_is_not_owed_buys_no_time(void **state)
+TEST(what_is_not_owed_buys_no_time)
 {
     for (int wrong = 0; wrong < DUPLICATES; wrong++)
         waits_no_longer_for("loop://hostile-%d", wrong);
@@ -214,7 +214,7 @@ static void *send_all_and_take_nothing(void *context)
     return NULL;
 }
 
-static void a_rank_that_takes_nothing_is_late(void **state)
+TEST(a_rank_that_takes_nothing_is_late)
 {
     static const dw_operation operations[] = {DW_REDUCE_SCATTER, DW_ALL_GATHER, DW_BROADCAST};
     static float x[LONG], y[LONG];
@@ -267,7 +267,7 @@ static void *come_late(void *context)
 }
 
 /* Links and greetings share one limit. */
-static void a_late_link_leaves_less_time_for_the_greeting(void **state)
+TEST(a_late_link_leaves_less_time_for_the_greeting)
 {
     static int number;
     bool is_in_time = false;
@@ -293,7 +293,7 @@ static void a_late_link_leaves_less_time_for_the_greeting(void **state)
 
 /* A rank that sends the frames of operations which have not begun here is busy, not late, while it
  * does so as fast as a slow network can; what it buys in all has an end. */
-static void early_frames_buy_time_by_their_bytes(void **state)
+TEST(early_frames_buy_time_by_their_bytes)
 {
     dw_group group;
     dw_peer peer;
@@ -320,7 +320,7 @@ static void early_frames_buy_time_by_their_bytes(void **state)
 /* ---- Work and memory --------------------------------------------------------------------------
  */
 
-static void chosen_slot_numbers_make_no_long_lists(void **state)
+TEST(chosen_slot_numbers_make_no_long_lists)
 {
     enum { SLOTS = 20000 };
     dw_group group;
@@ -362,7 +362,7 @@ static dw_received *result_of(dw_group *group, uint64_t slot)
 }
 
 /* The bytes of rank 2 are no more than its share, so rank 1 is the one to blame. */
-static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
+TEST(slots_that_a_peer_opens_count_as_early_bytes)
 {
     enum { MOST = 1 << 20, EACH = DW_RECEIVED_HEAD + 512 + DW_SLOT_BYTES };
     static float y[100];
@@ -398,7 +398,7 @@ static void slots_that_a_peer_opens_count_as_early_bytes(void **state)
 }
 
 /* So many messages have arrived that to sort them takes longer than timeout_ms. */
-static void timeouts_are_looked_at_while_messages_are_sorted(void **state)
+TEST(timeouts_are_looked_at_while_messages_are_sorted)
 {
     enum { MESSAGES = 50000 };
     group_rig rig;
@@ -548,7 +548,7 @@ static void tell_lies(lied_to *act, int lie)
     rig_close(&rig);
 }
 
-static void verified_ranks_never_have_different_results(void **state)
+TEST(verified_ranks_never_have_different_results)
 {
     static lied_to act;
     for (int lie = 0; lie < LIES; lie++) tell_lies(&act, lie);
@@ -560,17 +560,4 @@ static void verified_ranks_never_have_different_results(void **state)
     assert_memory_not_equal(act.y[0], act.y[1], sizeof act.y[0]); /* which verify is for */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_owed_buys_no_time),
-        cmocka_unit_test(a_rank_that_takes_nothing_is_late),
-        cmocka_unit_test(a_late_link_leaves_less_time_for_the_greeting),
-        cmocka_unit_test(early_frames_buy_time_by_their_bytes),
-        cmocka_unit_test(chosen_slot_numbers_make_no_long_lists),
-        cmocka_unit_test(slots_that_a_peer_opens_count_as_early_bytes),
-        cmocka_unit_test(timeouts_are_looked_at_while_messages_are_sorted),
-        cmocka_unit_test(verified_ranks_never_have_different_results),
-    };
-    return cmocka_run_group_tests_name("group hostile", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

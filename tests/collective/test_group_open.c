@@ -6,7 +6,7 @@
 
 static const char *const loop = "loop://opening-%d";
 
-static void ranks_with_different_configs_open_no_group(void **state)
+TEST(ranks_with_different_configs_open_no_group)
 {
     for (int what = 0; what < 8; what++) {
         group_rig rig;
@@ -59,7 +59,7 @@ static void ranks_with_different_configs_open_no_group(void **state)
     }
 }
 
-static void bad_group_configs_are_refused(void **state)
+TEST(bad_group_configs_are_refused)
 {
     group_rig rig;
     dw_group *group;
@@ -140,7 +140,7 @@ static void spoil_link(group_rig *rig, suite_pair *pair, const char *uri, suite_
 /* On a link that duplicates messages, one of an earlier group may still arrive in the next group
  * with the same id, where it fits the operation that is due. Only its digest tells the two groups
  * apart. */
-static void messages_of_an_earlier_group_are_ignored(void **state)
+TEST(messages_of_an_earlier_group_are_ignored)
 {
     static recorder kept;
     group_rig rig;
@@ -171,12 +171,4 @@ static void messages_of_an_earlier_group_are_ignored(void **state)
     rig_close(&rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_with_different_configs_open_no_group),
-        cmocka_unit_test(bad_group_configs_are_refused),
-        cmocka_unit_test(messages_of_an_earlier_group_are_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -76,7 +76,7 @@ static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uin
 
 /* ---- Contributions --------------------------------------------------------------------------- */
 
-static void received_contributions_wait_for_own_contributions(void **state)
+TEST(received_contributions_wait_for_own_contributions)
 {
     bench b;
     set_up(&b, 2);
@@ -104,7 +104,7 @@ static void received_contributions_wait_for_own_contributions(void **state)
     take_down(&b);
 }
 
-static void rank_0_adds_its_own_contribution_first(void **state)
+TEST(rank_0_adds_its_own_contribution_first)
 {
     bench b;
     set_up(&b, 0);
@@ -119,7 +119,7 @@ static void rank_0_adds_its_own_contribution_first(void **state)
 }
 
 /* Long frames are added at once. */
-static void long_contributions_do_not_wait(void **state)
+TEST(long_contributions_do_not_wait)
 {
     for (uint32_t rank = 0; rank < RANKS; rank += 2) {
         bench b;
@@ -144,7 +144,7 @@ static void long_contributions_do_not_wait(void **state)
 
 /* Messages wait in memory, so those that are longer than any frame of their piece are refused. Both
  * contributions and results are f32 here; results are also where the buffers are halves. */
-static void message_longer_than_any_frame_is_refused(void **state)
+TEST(message_longer_than_any_frame_is_refused)
 {
     for (int i = 0; i < 8; i++) {
         bool is_result = i & 1, is_too_long = i & 2;
@@ -211,7 +211,7 @@ static void lose_a_rank(bench *b)
     assert_null(b->group.exchange.running.first);
 }
 
-static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state)
+TEST(operation_with_all_results_succeeds_when_a_rank_is_lost)
 {
     for (int accepted = 1; accepted < PIECES; accepted++) {
         bench b;
@@ -229,7 +229,7 @@ static void operation_with_all_results_succeeds_when_a_rank_is_lost(void **state
     }
 }
 
-static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
+TEST(operation_that_lacks_a_result_leaves_output_unchanged)
 {
     for (uint32_t missing = 0; missing < PIECES; missing++) {
         bench b;
@@ -246,7 +246,7 @@ static void operation_that_lacks_a_result_leaves_output_unchanged(void **state)
 }
 
 /* The results of a rank that has still something to send may not be the last ones that fail. */
-static void operation_with_unsent_data_leaves_output_unchanged(void **state)
+TEST(operation_with_unsent_data_leaves_output_unchanged)
 {
     for (int left = 0; left < 3; left++) {
         bench b;
@@ -266,7 +266,7 @@ static void operation_with_unsent_data_leaves_output_unchanged(void **state)
 }
 
 /* All results are checked before the first one overwrites y. */
-static void damaged_result_leaves_output_unchanged(void **state)
+TEST(damaged_result_leaves_output_unchanged)
 {
     for (uint32_t damaged = 0; damaged < PIECES; damaged++) {
         bench b;
@@ -285,17 +285,4 @@ static void damaged_result_leaves_output_unchanged(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(received_contributions_wait_for_own_contributions),
-        cmocka_unit_test(rank_0_adds_its_own_contribution_first),
-        cmocka_unit_test(long_contributions_do_not_wait),
-        cmocka_unit_test(message_longer_than_any_frame_is_refused),
-        cmocka_unit_test(operation_with_all_results_succeeds_when_a_rank_is_lost),
-        cmocka_unit_test(operation_that_lacks_a_result_leaves_output_unchanged),
-        cmocka_unit_test(operation_with_unsent_data_leaves_output_unchanged),
-        cmocka_unit_test(damaged_result_leaves_output_unchanged),
-    };
-    return cmocka_run_group_tests_name("group order", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

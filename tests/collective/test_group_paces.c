@@ -129,19 +129,19 @@ static void is_ahead_but_not_far(dw_operation operation, uint32_t hops)
     for (uint32_t r = 0; r < RANKS; r++) limit_ms[r] = TIMEOUT_MS;
 }
 
-static void slow_link_delays_no_other_rank_of_a_broadcast(void **state)
+TEST(slow_link_delays_no_other_rank_of_a_broadcast)
 {
     is_ahead_but_not_far(DW_BROADCAST, 2);
 }
 
-static void slow_link_delays_no_other_rank_of_a_one_hop_sum(void **state)
+TEST(slow_link_delays_no_other_rank_of_a_one_hop_sum)
 {
     is_ahead_but_not_far(DW_ALL_REDUCE, 1);
 }
 
 /* ---- To the end ------------------------------------------------------------------------------ */
 
-static void a_broadcast_over_a_slow_link_is_complete(void **state)
+TEST(a_broadcast_over_a_slow_link_is_complete)
 {
     open_groups("raw:f32", 2, PIECE, SLOWLY);
     run(DW_BROADCAST);
@@ -151,7 +151,7 @@ static void a_broadcast_over_a_slow_link_is_complete(void **state)
 }
 
 /* The whole buffer of every rank goes to all ranks, with residuals, so frames are kept twice. */
-static void a_one_hop_sum_over_a_slow_link_is_complete(void **state)
+TEST(a_one_hop_sum_over_a_slow_link_is_complete)
 {
     open_groups("direct:bits=8,feedback=ef", 1, PIECE, SLOWLY);
     run(DW_ALL_REDUCE);
@@ -183,7 +183,7 @@ enum { CONFIRM_MS = 1000 };
 /* All ranks have told the root that they take part, it has made its last message, and one rank
  * lacks it, when the group fails: the broadcast must fail at the root, too, because that rank
  * cannot end well. */
-static void broadcast_root_fails_while_a_rank_lacks_data(void **state)
+TEST(broadcast_root_fails_while_a_rank_lacks_data)
 {
     dw_group_thresholds usual = dw_group_all_thresholds;
     dw_group_all_thresholds = (dw_group_thresholds){0, 0, 0};
@@ -203,7 +203,7 @@ static void broadcast_root_fails_while_a_rank_lacks_data(void **state)
 
 /* The root has given everything to the other ranks, and owes it only to one that takes nothing:
  * this rank, and no other, is late. */
-static void rank_that_accepts_no_data_is_a_timeout(void **state)
+TEST(rank_that_accepts_no_data_is_a_timeout)
 {
     limit_ms[0] = TIMEOUT_MS / 3;
     open_groups("raw:f32", 2, LONG / 2, NEVER);
@@ -216,15 +216,4 @@ static void rank_that_accepts_no_data_is_a_timeout(void **state)
     close_groups(true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slow_link_delays_no_other_rank_of_a_broadcast),
-        cmocka_unit_test(slow_link_delays_no_other_rank_of_a_one_hop_sum),
-        cmocka_unit_test(a_broadcast_over_a_slow_link_is_complete),
-        cmocka_unit_test(a_one_hop_sum_over_a_slow_link_is_complete),
-        cmocka_unit_test(broadcast_root_fails_while_a_rank_lacks_data),
-        cmocka_unit_test(rank_that_accepts_no_data_is_a_timeout),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

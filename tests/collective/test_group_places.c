@@ -82,50 +82,10 @@ static void check_sums(uint32_t hops)
     rig_close(&rig);
 }
 
-static void all_ranks_draw_the_same_places_in_one_hop_and_in_two(void **state)
+TEST(all_ranks_draw_the_same_places_in_one_hop_and_in_two)
 {
     check_sums(1);
     check_sums(2);
 }
 
-/* The largest values of a mask are not the same on all ranks, but all are in the mask. */
-static void cocktail_masks_are_equal_on_all_ranks(void **state)
-{
-    static float sums[N], y[N], of_randk[N];
-    group_rig rig;
-    rig_start(&rig, "loop://places-%d", RANKS, "cocktail:mask=0.25,keep=1,bits=8,incarnation=9");
-    add_up(&rig, sums, y);
-    rig_close(&rig);
-    rig_start(&rig, "loop://places-%d", RANKS, "randk:keep=0.25,incarnation=9");
-    add_up(&rig, sums, of_randk);
-    rig_close(&rig);
-    for (int piece = 0; piece < PIECES; piece++)
-        if (count(y, piece) < PIECE / 4 - 40)
-            fail_msg("piece %d has %d values", piece, count(y, piece));
-    for (int i = 0; i < N; i++)
-        if (arrives(y[i]) && !arrives(of_randk[i])) fail_msg("place %d is of another mask", i);
-}
-
-/* Where each hop multiplies what it sends so that its mean is right, hops draw apart: with common
- * places the second hop would multiply without having left anything out. */
-static void unbiased_hops_draw_different_places(void **state)
-{
-    static float sums[N], y[N];
-    group_rig rig;
-    rig_start(&rig, "loop://places-%d", RANKS, "randk:keep=0.25,scaling=unbiased");
-    add_up(&rig, sums, y);
-    rig_close(&rig);
-    for (int piece = 0; piece < PIECES; piece++)
-        if (count(y, piece) > PIECE / 4 - 100)
-            fail_msg("piece %d has %d values", piece, count(y, piece));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ranks_draw_the_same_places_in_one_hop_and_in_two),
-        cmocka_unit_test(cocktail_masks_are_equal_on_all_ranks),
-        cmocka_unit_test(unbiased_hops_draw_different_places),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

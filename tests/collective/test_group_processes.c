@@ -64,7 +64,7 @@ static void find_ports(char uris[CHILDREN * CHILDREN][64])
     for (int i = 0; i < CHILDREN * CHILDREN; i++) close(sockets[i]);
 }
 
-static void a_process_that_dies_is_named(void **state)
+TEST(a_process_that_dies_is_named)
 {
     for (uint32_t victim = 0; victim < CHILDREN; victim++) {
         char uris[CHILDREN * CHILDREN][64];
@@ -83,7 +83,7 @@ static void a_process_that_dies_is_named(void **state)
     }
 }
 
-static void a_forked_child_must_not_use_a_group(void **state)
+TEST(a_forked_child_must_not_use_a_group)
 {
     static float x[2][FLOATS], y[2][FLOATS];
     group_rig rig;
@@ -115,12 +115,4 @@ static void a_forked_child_must_not_use_a_group(void **state)
     rig_close(&rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        /* First, because a program with threads should not fork without need. */
-        cmocka_unit_test(a_process_that_dies_is_named),
-        cmocka_unit_test(a_forked_child_must_not_use_a_group),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -134,7 +134,7 @@ static void continues_bit_for_bit(const char *codec, uint32_t hops)
     rig_close(&other);
 }
 
-static void saved_state_continues_bit_for_bit(void **state)
+TEST(saved_state_continues_bit_for_bit)
 {
     for (uint32_t hops = 1; hops <= 2; hops++) {
         continues_bit_for_bit("delta:bits=3", hops);
@@ -160,9 +160,8 @@ static uint64_t bytes_held(const char *codec, uint32_t hops)
 }
 
 /* A value takes 17/16 bytes in 8 bits, and 9/16 in 4; records are some bytes more. */
-static void prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16(void **state)
+TEST(prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16)
 {
-    (void)state;
     for (uint32_t hops = 1; hops <= 2; hops++) {
         uint64_t bf16 = bytes_held("delta:bits=4,prev=bf16", hops);
         assert_in_range(bytes_held("delta:bits=4,prev=8", hops) * 100, bf16 * 50, bf16 * 60);
@@ -204,14 +203,14 @@ static void forget_slot_1(uint32_t hops)
     rig_close(&rig);
 }
 
-static void a_forgotten_slot_begins_anew(void **state)
+TEST(a_forgotten_slot_begins_anew)
 {
     forget_slot_1(1);
     forget_slot_1(2);
 }
 
 /* A rank may forget a slot and use it again before another rank has forgotten it. */
-static void ranks_may_forget_a_slot_at_different_times(void **state)
+TEST(ranks_may_forget_a_slot_at_different_times)
 {
     static deed act;
     group_rig rig;
@@ -237,7 +236,7 @@ static void ranks_may_forget_a_slot_at_different_times(void **state)
 
 /* With an incarnation a run can be repeated. But a slot that was forgotten does not draw the random
  * numbers from before again: errors would add up. */
-static void a_forgotten_slot_draws_other_random_numbers(void **state)
+TEST(a_forgotten_slot_draws_other_random_numbers)
 {
     enum { N = 2000 }; /* one piece, so frames have the same numbers in every run */
     static deed act;
@@ -263,7 +262,7 @@ static void a_forgotten_slot_draws_other_random_numbers(void **state)
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-static void group_counters_count(void **state)
+TEST(group_counters_count)
 {
     static deed act;
     group_rig rig;
@@ -290,7 +289,7 @@ static void group_counters_count(void **state)
     rig_close(&rig);
 }
 
-static void parts_of_ranks_begin_at_multiples_of_2048(void **state)
+TEST(parts_of_ranks_begin_at_multiples_of_2048)
 {
     static const uint64_t lengths[] = {0, 1, 2048, 2049, 100000, UINT64_C(1) << 40};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -342,7 +341,7 @@ static void run_or_leave(void *context, uint32_t rank)
 /* Rank 1 lacks memory at one point after the other: opening, an operation, or nothing fails, and no
  * memory is lost. On a link that may lose messages there are copies, too, and with feedback frames
  * that are kept. */
-static void any_allocation_may_fail(void **state)
+TEST(any_allocation_may_fail)
 {
     static deed act;
     static const char *const uris[] = {"loop://state-%d", "shaped:duplicate=1%/loop://state-%d"};
@@ -396,24 +395,10 @@ static void little_is_allocated(uint32_t hops)
     rig_close(&rig);
 }
 
-static void nothing_is_allocated_in_steady_state(void **state)
+TEST(nothing_is_allocated_in_steady_state)
 {
     little_is_allocated(1);
     little_is_allocated(2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saved_state_continues_bit_for_bit),
-        cmocka_unit_test(prev_in_few_bits_takes_a_half_or_a_quarter_of_bf16),
-        cmocka_unit_test(a_forgotten_slot_begins_anew),
-        cmocka_unit_test(ranks_may_forget_a_slot_at_different_times),
-        cmocka_unit_test(a_forgotten_slot_draws_other_random_numbers),
-        cmocka_unit_test(group_counters_count),
-        cmocka_unit_test(parts_of_ranks_begin_at_multiples_of_2048),
-        cmocka_unit_test(any_allocation_may_fail),
-        cmocka_unit_test(nothing_is_allocated_in_steady_state),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -71,7 +71,7 @@ static void wait_for_one(void *context, uint32_t rank)
     }
 }
 
-static void group_thread_continues_when_callers_stop_waiting(void **state)
+TEST(group_thread_continues_when_callers_stop_waiting)
 {
     static deed act;
     each(&act, 3, "raw:f32", wait_for_one);
@@ -95,7 +95,7 @@ static void wait_or_forget(void *context, uint32_t rank)
     act->is_wrong[1] |= dw_group_run(act->rig->group[1], &job, PATIENCE_MS) != DW_OK;
 }
 
-static void forget_returns_while_another_thread_waits(void **state)
+TEST(forget_returns_while_another_thread_waits)
 {
     static deed act;
     each(&act, 2, "delta:bits=4", wait_or_forget);
@@ -114,7 +114,7 @@ static void run_with_rounding(void *context, uint32_t rank)
     fesetround(FE_TONEAREST);
 }
 
-static void sums_do_not_depend_on_the_rounding_mode_of_callers(void **state)
+TEST(sums_do_not_depend_on_the_rounding_mode_of_callers)
 {
     static deed act;
     static float expected[SHORT];
@@ -135,7 +135,7 @@ enum { LONG = 1 << 20, PIECE_BYTES = 131072 };
 /* The wire takes nearly two seconds for what a rank contributes, 2 MiB. The worker could encode all
  * of it in some milliseconds, and is much faster than the wire under ThreadSanitizer, too, on a
  * machine that has other work. */
-static void encoding_waits_for_a_slow_link(void **state)
+TEST(encoding_waits_for_a_slow_link)
 {
     static float x[2][LONG], y[2][LONG];
     group_rig rig;
@@ -162,13 +162,4 @@ static void encoding_waits_for_a_slow_link(void **state)
     rig_close(&rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(group_thread_continues_when_callers_stop_waiting),
-        cmocka_unit_test(forget_returns_while_another_thread_waits),
-        cmocka_unit_test(sums_do_not_depend_on_the_rounding_mode_of_callers),
-        cmocka_unit_test(encoding_waits_for_a_slow_link),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -186,7 +186,7 @@ static void check_modes(const char *config, dw_dtype y_dtype, const dw_kernels *
     }
 }
 
-static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
+TEST(the_callers_mode_changes_no_bit_and_is_not_changed)
 {
     static const struct {
         const char *config;
@@ -208,7 +208,7 @@ static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
 
 /* Checks that the values above really contain subnormal numbers that a flushing mode would change;
  * otherwise the test above would prove nothing. */
-static void subnormal_sums_are_kept(void **state)
+TEST(subnormal_sums_are_kept)
 {
     static journey j;
     fill_x();
@@ -222,9 +222,8 @@ static void subnormal_sums_are_kept(void **state)
 
 /* An EPYC 9004 has 32 MiB for each eight cores: there a y of 16 MiB is as fast past the caches, and
  * larger ones are faster. A Xeon 8481C has 105 MiB: there y of 16 MiB is slower past them. */
-static void a_y_that_half_of_the_last_cache_holds_is_stored_to_it(void **state)
+TEST(a_y_that_half_of_the_last_cache_holds_is_stored_to_it)
 {
-    (void)state;
     const uint64_t mib = 1 << 20;
     assert_int_equal(dw_cpu_past_from(32 * mib), 16 * mib);
     assert_true(dw_cpu_past_from(105 * mib) > 16 * mib);
@@ -232,9 +231,8 @@ static void a_y_that_half_of_the_last_cache_holds_is_stored_to_it(void **state)
     assert_int_equal(dw_cpu_past_from(0), 16 * mib); /* unknown */
 }
 
-static void the_last_cache_is_as_large_as_the_operating_system_says(void **state)
+TEST(the_last_cache_is_as_large_as_the_operating_system_says)
 {
-    (void)state;
     unsigned long kib, largest = 0;
     for (int i = 0; i < 8; i++) {
         char path[80];
@@ -248,13 +246,4 @@ static void the_last_cache_is_as_large_as_the_operating_system_says(void **state
     assert_int_equal(dw_cpu_last_cache(), (uint64_t)largest << 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_y_that_half_of_the_last_cache_holds_is_stored_to_it),
-        cmocka_unit_test(the_last_cache_is_as_large_as_the_operating_system_says),
-        cmocka_unit_test(subnormal_sums_are_kept),
-        cmocka_unit_test(the_callers_mode_changes_no_bit_and_is_not_changed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

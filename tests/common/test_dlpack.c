@@ -28,7 +28,7 @@ static dl_tensor floats(int32_t ndim, int64_t *shape, int64_t *strides)
     return (dl_tensor){memory, {2, 1}, ndim, {2, 32, 1}, shape, strides, 64};
 }
 
-static void dlpack_takes_one_to_three_extents(void **state)
+TEST(dlpack_takes_one_to_three_extents)
 {
     int64_t shape[] = {2, 3, 5}, strides[] = {40, 8, 1};
     int stream;
@@ -52,7 +52,7 @@ static void dlpack_takes_one_to_three_extents(void **state)
     assert_true(view.tensor.n == 1 && view.tensor.t == 1 && view.tensor.c == 5);
 }
 
-static void dlpack_knows_three_dtypes(void **state)
+TEST(dlpack_knows_three_dtypes)
 {
     static const struct {
         data_type type;
@@ -85,7 +85,7 @@ static void expect_refused(const dl_tensor *t, dw_status status, const char *wor
     if (!strstr(why.text, word)) fail_msg("\"%s\" does not say %s", why.text, word);
 }
 
-static void dlpack_refuses_other_layouts(void **state)
+TEST(dlpack_refuses_other_layouts)
 {
     int64_t shape[] = {2, 3, 5, 1, 1}, gaps[] = {30, 10, 2}, woven[] = {15, 4, 1},
             huge[] = {1 << 30, 1 << 30, 16}, none[] = {2, 0, 5};
@@ -122,7 +122,7 @@ static bool is_view(const dw_dlpack_view *view, uint32_t n, uint32_t t, uint32_t
            x->stride_t == stride_t && x->data == memory + 16;
 }
 
-static void dlpack_joins_the_middle_two_of_four_extents(void **state)
+TEST(dlpack_joins_the_middle_two_of_four_extents)
 {
     int64_t shape[] = {2, 3, 4, 5}, padded[] = {90, 28, 7, 1}, cut[] = {100, 32, 7, 1},
             uneven[] = {90, 29, 7, 1}, flat[] = {2, 1, 4, 5}, tall[] = {2, 3, 1, 5},
@@ -151,7 +151,7 @@ static void dlpack_joins_the_middle_two_of_four_extents(void **state)
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, 0, NULL, NULL), DW_ERR_LIMIT);
 }
 
-static void dlpack_rows_become_tokens_or_samples(void **state)
+TEST(dlpack_rows_become_tokens_or_samples)
 {
     int64_t shape[] = {8, 5}, strides[] = {6, 1};
     dw_dlpack_view view;
@@ -185,7 +185,7 @@ typedef struct versioned {
     dl_tensor dl_tensor;
 } versioned;
 
-static void versioned_tensors_say_what_may_be_done(void **state)
+TEST(versioned_tensors_say_what_may_be_done)
 {
     enum { READ_ONLY = 1, COPIED = 2 };
     int64_t shape[] = {2, 3, 5};
@@ -217,14 +217,4 @@ static void versioned_tensors_say_what_may_be_done(void **state)
     assert_non_null(strstr(why.text, "f32"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dlpack_joins_the_middle_two_of_four_extents),
-        cmocka_unit_test(dlpack_rows_become_tokens_or_samples),
-        cmocka_unit_test(versioned_tensors_say_what_may_be_done),
-        cmocka_unit_test(dlpack_takes_one_to_three_extents),
-        cmocka_unit_test(dlpack_knows_three_dtypes),
-        cmocka_unit_test(dlpack_refuses_other_layouts)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

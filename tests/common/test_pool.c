@@ -39,7 +39,7 @@ static void check_sums(const world *w)
     assert_int_equal(w->pool.taken_bytes + dw_pool_slack(&w->pool), w->counts.out_bytes);
 }
 
-static void pools_reuse_slots(void **state)
+TEST(pools_reuse_slots)
 {
     enum { SLOTS = 64, BYTES = 100000 };
     world w;
@@ -66,7 +66,7 @@ static void pools_reuse_slots(void **state)
 }
 
 /* Slots of many lengths, one after another, share a chunk if they fit. */
-static void one_chunk_serves_every_size_that_fits(void **state)
+TEST(one_chunk_serves_every_size_that_fits)
 {
     world w;
     open_world(&w);
@@ -83,7 +83,7 @@ static void one_chunk_serves_every_size_that_fits(void **state)
 }
 
 /* The slots of a chunk fill it exactly; no part is lost. */
-static void power_of_two_slots_fill_a_chunk_without_waste(void **state)
+TEST(power_of_two_slots_fill_a_chunk_without_waste)
 {
     for (uint64_t bytes = 64; bytes <= MIB; bytes *= 2) {
         world w;
@@ -99,7 +99,7 @@ static void power_of_two_slots_fill_a_chunk_without_waste(void **state)
 }
 
 /* Chunks grow with what the pool holds, so that few small slots take little. */
-static void small_pools_take_little_memory(void **state)
+TEST(small_pools_take_little_memory)
 {
     for (uint64_t bytes = 64; bytes <= MIB; bytes *= 4) {
         world w;
@@ -116,7 +116,7 @@ static void small_pools_take_little_memory(void **state)
 
 /* Keys of several lengths whose copies come and go, as in training: after the first rounds nothing
  * is allocated or released any more. */
-static void a_steady_state_allocates_nothing(void **state)
+TEST(a_steady_state_allocates_nothing)
 {
     enum { KEYS = 60 };
     uint64_t bytes[KEYS];
@@ -147,7 +147,7 @@ static void a_steady_state_allocates_nothing(void **state)
 
 /* All slots at once, then released one by one in random order: no slot overlaps another, and one
  * chunk remains at the end. */
-static void pool_slots_do_not_overlap(void **state)
+TEST(pool_slots_do_not_overlap)
 {
     enum { SLOTS = 300 };
     static unsigned char *slots[SLOTS];
@@ -181,7 +181,7 @@ static void pool_slots_do_not_overlap(void **state)
 }
 
 /* Long-lived records do not fragment the memory of short-lived copies. */
-static void small_records_do_not_split_chunks_of_copies(void **state)
+TEST(small_records_do_not_split_chunks_of_copies)
 {
     enum { KEYS = 8 };
     void *copies[KEYS];
@@ -199,7 +199,7 @@ static void small_records_do_not_split_chunks_of_copies(void **state)
 }
 
 /* Memory of many removed keys is returned while a few other keys remain. */
-static void memory_is_returned_when_fewer_keys_remain(void **state)
+TEST(memory_is_returned_when_fewer_keys_remain)
 {
     enum { MANY = 200 };
     static void *slots[MANY];
@@ -217,7 +217,7 @@ static void memory_is_returned_when_fewer_keys_remain(void **state)
 }
 
 /* Sizes that are not used again do not accumulate. */
-static void sizes_used_once_do_not_accumulate(void **state)
+TEST(sizes_used_once_do_not_accumulate)
 {
     world w;
     open_world(&w);
@@ -230,7 +230,7 @@ static void sizes_used_once_do_not_accumulate(void **state)
 
 /* When the allocator fails, the pool returns all free chunks and asks again; a failed take changes
  * nothing. */
-static void free_chunks_are_returned_when_memory_ends(void **state)
+TEST(free_chunks_are_returned_when_memory_ends)
 {
     world w;
     open_world(&w);
@@ -254,19 +254,4 @@ static void free_chunks_are_returned_when_memory_ends(void **state)
     close_world(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pools_reuse_slots),
-        cmocka_unit_test(one_chunk_serves_every_size_that_fits),
-        cmocka_unit_test(power_of_two_slots_fill_a_chunk_without_waste),
-        cmocka_unit_test(small_pools_take_little_memory),
-        cmocka_unit_test(a_steady_state_allocates_nothing),
-        cmocka_unit_test(pool_slots_do_not_overlap),
-        cmocka_unit_test(small_records_do_not_split_chunks_of_copies),
-        cmocka_unit_test(memory_is_returned_when_fewer_keys_remain),
-        cmocka_unit_test(sizes_used_once_do_not_accumulate),
-        cmocka_unit_test(free_chunks_are_returned_when_memory_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

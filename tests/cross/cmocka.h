@@ -34,6 +34,9 @@ struct CMUnitTest {
 #define cmocka_run_group_tests_name(name, tests, setup, teardown)                                  \
     (printf("%s\n", name), cmocka_run_group_tests(tests, setup, teardown))
 
+#define _cmocka_run_group_tests(name, tests, n, setup, teardown)                                   \
+    (printf("%s\n", name), plain_run(tests, n, setup, teardown))
+
 int plain_run(const struct CMUnitTest *tests, size_t n, int (*setup)(void **state),
               int (*teardown)(void **state));
 _Noreturn void plain_fail(const char *file, int line);

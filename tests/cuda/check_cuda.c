@@ -143,32 +143,32 @@ static void check(const dw_form *form, bool encodes, uint32_t draws)
     }
 }
 
-static void quantized_frames_equal_those_of_the_cpu(void **state)
+TEST(quantized_frames_equal_those_of_the_cpu)
 {
     check(&dw_form_quantized, true, 1800);
 }
 
-static void quantized_tensors_equal_those_of_the_cpu(void **state)
+TEST(quantized_tensors_equal_those_of_the_cpu)
 {
     check(&dw_form_quantized, false, 1200);
 }
 
-static void mx_frames_equal_those_of_the_cpu(void **state)
+TEST(mx_frames_equal_those_of_the_cpu)
 {
     check(&dw_form_mx, true, 1200);
 }
 
-static void mx_tensors_equal_those_of_the_cpu(void **state)
+TEST(mx_tensors_equal_those_of_the_cpu)
 {
     check(&dw_form_mx, false, 1200);
 }
 
-static void frames_of_floats_equal_those_of_the_cpu(void **state)
+TEST(frames_of_floats_equal_those_of_the_cpu)
 {
     check(&dw_form_floats, true, 1500);
 }
 
-static void tensors_of_floats_equal_those_of_the_cpu(void **state)
+TEST(tensors_of_floats_equal_those_of_the_cpu)
 {
     check(&dw_form_floats, false, 1500);
 }
@@ -248,7 +248,7 @@ static void run_on_copies(copy *found, uint32_t bits, const uint64_t elements[CO
         assert_int_equal(reports[i].serial, out[i].share.serial);
 }
 
-static void compact_copies_equal_those_of_the_cpu(void **state)
+TEST(compact_copies_equal_those_of_the_cpu)
 {
     static copy expected[COPIES], found[COPIES];
     sample_source.state = test_seed();
@@ -274,14 +274,5 @@ static void compact_copies_equal_those_of_the_cpu(void **state)
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantized_frames_equal_those_of_the_cpu),
-        cmocka_unit_test(quantized_tensors_equal_those_of_the_cpu),
-        cmocka_unit_test(mx_frames_equal_those_of_the_cpu),
-        cmocka_unit_test(mx_tensors_equal_those_of_the_cpu),
-        cmocka_unit_test(frames_of_floats_equal_those_of_the_cpu),
-        cmocka_unit_test(tensors_of_floats_equal_those_of_the_cpu),
-        cmocka_unit_test(compact_copies_equal_those_of_the_cpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

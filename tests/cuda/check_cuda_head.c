@@ -126,7 +126,7 @@ static void check(sample *samples, uint32_t n)
     }
 }
 
-static void heads_equal_those_of_the_writers(void **state)
+TEST(heads_equal_those_of_the_writers)
 {
     static sample samples[MOST_PARTS];
     source.state = test_seed();
@@ -144,8 +144,4 @@ static void heads_equal_those_of_the_writers(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(heads_equal_those_of_the_writers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

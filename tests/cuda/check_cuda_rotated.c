@@ -159,12 +159,12 @@ static void check(sample_work *spec, sample_comparison *compare, uint32_t draws)
     }
 }
 
-static void frames_equal_those_of_the_cpu(void **state)
+TEST(frames_equal_those_of_the_cpu)
 {
     check(sample_spec_encode, sample_compare_encode, 2400);
 }
 
-static void tensors_equal_those_of_the_cpu(void **state)
+TEST(tensors_equal_those_of_the_cpu)
 {
     check(sample_spec_decode, sample_compare_decode, 1800);
 }
@@ -172,7 +172,5 @@ static void tensors_equal_those_of_the_cpu(void **state)
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(frames_equal_those_of_the_cpu),
-                                       cmocka_unit_test(tensors_equal_those_of_the_cpu)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

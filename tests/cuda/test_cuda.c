@@ -61,7 +61,7 @@ static const epochs_shape shapes[] = {{1, 1, 1},    {3, 5, 100},  {1, 33, 96},
                                       {1, 2, 2049}, {2, 40, 128}, {2, 1, 4128}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
+TEST(frames_tensors_and_replies_equal_those_of_the_cpu)
 {
     epochs_compare(configs, N_CONFIGS, shapes, N_SHAPES);
 }
@@ -96,7 +96,7 @@ static const char *const rotated[] = {
 /* Numbers of channels that are multiples of 256, so that blocks of every width fit. */
 static const epochs_shape rotated_shapes[] = {{1, 1, 256}, {3, 5, 768}, {2, 3, 2048}, {1, 2, 4352}};
 
-static void rotated_frames_and_tensors_equal_those_of_the_cpu(void **state)
+TEST(rotated_frames_and_tensors_equal_those_of_the_cpu)
 {
     epochs_compare(rotated, sizeof rotated / sizeof *rotated, rotated_shapes, 4);
 }
@@ -111,14 +111,14 @@ static const char *const weighed[] = {
     "direct:form=step,step=0.5,profile=3,entropy=rans",
 };
 
-static void frames_with_profiles_equal_those_of_the_cpu(void **state)
+TEST(frames_with_profiles_equal_those_of_the_cpu)
 {
     epochs_compare(weighed, sizeof weighed / sizeof *weighed, shapes, N_SHAPES);
 }
 
 /* The shape is refused before anything is enqueued, and the message names values of `rotate` that
  * would be possible. */
-static void blocks_that_do_not_divide_a_token_are_refused(void **state)
+TEST(blocks_that_do_not_divide_a_token_are_refused)
 {
     dw_encode_ticket *ticket = NULL;
     dw_key key = {1, 0};
@@ -130,7 +130,7 @@ static void blocks_that_do_not_divide_a_token_are_refused(void **state)
     rig_end(&r);
 }
 
-static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
+TEST(a_full_quota_and_forgotten_keys_are_the_same)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -164,7 +164,7 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
 
 /* A forgotten key comes back with a shape that is too large for the quota. Its entry is stateless,
  * and a later frame must still announce that the key was forgotten. */
-static void a_forgotten_key_without_room_is_still_announced(void **state)
+TEST(a_forgotten_key_without_room_is_still_announced)
 {
     test_random random = {test_seed()};
     dw_frame_info info = {.struct_size = sizeof info};
@@ -196,7 +196,7 @@ static void a_forgotten_key_without_room_is_still_announced(void **state)
 
 /* Some changes to a frame are found by the host, others only by the device. The decoder on the CPU
  * must refuse the same frames. */
-static void a_refused_frame_changes_nothing(void **state)
+TEST(a_refused_frame_changes_nothing)
 {
     enum { T = 5, C = 100 };
     static const char *const words[] = {"delta:bits=4,prev=f32",
@@ -239,7 +239,7 @@ static void a_refused_frame_changes_nothing(void **state)
 
 /* A copy on the device is damaged. The digest of the next delta does not agree, so that the decoder
  * drops the copy, and a key frame restores it. */
-static void a_damaged_copy_is_dropped(void **state)
+TEST(a_damaged_copy_is_dropped)
 {
     test_random random = {test_seed()};
     dw_key key = {1, 0};
@@ -274,7 +274,7 @@ static void a_damaged_copy_is_dropped(void **state)
 
 /* An option that only the CPU can do is refused when an encoder or a decoder is created on a GPU.
  * The sentence begins with the option. */
-static void options_of_the_cpu_make_no_object(void **state)
+TEST(options_of_the_cpu_make_no_object)
 {
     static const struct {
         const char *text, *word;
@@ -307,7 +307,7 @@ static void options_of_the_cpu_make_no_object(void **state)
     rig_nothing_left();
 }
 
-static void codecs_without_kernels_are_unsupported(void **state)
+TEST(codecs_without_kernels_are_unsupported)
 {
     static const struct {
         const char *text, *why;
@@ -337,7 +337,7 @@ static void codecs_without_kernels_are_unsupported(void **state)
     rig_nothing_left();
 }
 
-static void a_config_without_kernel_is_unsupported(void **state)
+TEST(a_config_without_kernel_is_unsupported)
 {
     dw_form unknown = {.name = "unknown"};
     dw_params params;
@@ -406,7 +406,7 @@ static void a_config_without_kernel_is_unsupported(void **state)
 
 /* Slots are reused: of sizes that share blocks of memory, and of sizes that have blocks of their
  * own. */
-static void slots_are_reused(void **state)
+TEST(slots_are_reused)
 {
     enum { SLOTS = 40 };
     dw_cuda *cuda = rig_open_cuda();
@@ -445,7 +445,7 @@ static void slots_are_reused(void **state)
 
 /* Sizes that are not used again leave little memory allocated. When an allocation fails, free
  * blocks are given back to the driver, and the allocation is tried again. */
-static void free_memory_goes_back_to_the_driver(void **state)
+TEST(free_memory_goes_back_to_the_driver)
 {
     enum { SLOTS = 20 };
     dw_cuda *cuda = rig_open_cuda();
@@ -484,7 +484,7 @@ static void free_memory_goes_back_to_the_driver(void **state)
 
 /* The same encoder encodes one sample, then many. More blocks than a grid can have are refused
  * before the tensor is read. */
-static void launches_grow_up_to_a_grid(void **state)
+TEST(launches_grow_up_to_a_grid)
 {
     enum { MANY = 60 };
     dw_encode_ticket *ticket = NULL;
@@ -508,7 +508,7 @@ static void launches_grow_up_to_a_grid(void **state)
 }
 
 /* Tensors of more tiles than there are blocks in a grid: blocks take several tiles each. */
-static void blocks_share_the_tiles_of_large_frames(void **state)
+TEST(blocks_share_the_tiles_of_large_frames)
 {
     static const char *const large[] = {"delta:bits=4", "direct:form=step,group=sample,step=4",
                                         "raw:bf16,replies=never"};
@@ -531,7 +531,7 @@ static void blocks_share_the_tiles_of_large_frames(void **state)
 }
 
 /* A head of the bound's size is always enough: frames announce no more forgotten keys than fit. */
-static void heads_announce_no_more_than_fits(void **state)
+TEST(heads_announce_no_more_than_fits)
 {
     dw_encode_ticket *ticket;
     rig r;
@@ -549,7 +549,7 @@ static void heads_announce_no_more_than_fits(void **state)
 }
 
 /* The given head is shorter than the frame's length says: nothing behind its end may be read. */
-static void nothing_is_read_behind_a_short_head(void **state)
+TEST(nothing_is_read_behind_a_short_head)
 {
     dw_key keys[2] = {{1, 0}, {2, 0}};
     dw_decode_ticket *ticket;
@@ -571,7 +571,7 @@ static void nothing_is_read_behind_a_short_head(void **state)
     rig_end(&r);
 }
 
-static void opening_names_the_missing_part(void **state)
+TEST(opening_names_the_missing_part)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why;
@@ -592,29 +592,4 @@ static void opening_names_the_missing_part(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_tensors_and_replies_equal_those_of_the_cpu),
-        cmocka_unit_test(rotated_frames_and_tensors_equal_those_of_the_cpu),
-        cmocka_unit_test(frames_with_profiles_equal_those_of_the_cpu),
-        cmocka_unit_test(blocks_that_do_not_divide_a_token_are_refused),
-        cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
-        cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),
-        cmocka_unit_test(a_refused_frame_changes_nothing),
-        cmocka_unit_test(a_damaged_copy_is_dropped),
-        cmocka_unit_test(options_of_the_cpu_make_no_object),
-        cmocka_unit_test(codecs_without_kernels_are_unsupported),
-        cmocka_unit_test(a_config_without_kernel_is_unsupported),
-        cmocka_unit_test(launches_grow_up_to_a_grid),
-        cmocka_unit_test(blocks_share_the_tiles_of_large_frames),
-        cmocka_unit_test(heads_announce_no_more_than_fits),
-        cmocka_unit_test(slots_are_reused),
-        cmocka_unit_test(free_memory_goes_back_to_the_driver),
-        cmocka_unit_test(nothing_is_read_behind_a_short_head),
-        cmocka_unit_test(opening_names_the_missing_part),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

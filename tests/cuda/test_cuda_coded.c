@@ -72,7 +72,7 @@ static void visit(dw_cuda *cuda, const char *config, const struct shape *s, dw_d
     rig_close(&r);
 }
 
-static void frames_and_tensors_equal_those_of_the_cpu(void **state)
+TEST(frames_and_tensors_equal_those_of_the_cpu)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -98,7 +98,7 @@ static void damage(rig *r, test_random *random)
 
 /* A payload whose digests are right may still break a rule. The device finds the same rule as the
  * CPU, and nothing changes; nor does it where a digest is wrong. */
-static void damaged_payloads_are_refused_as_by_the_cpu(void **state)
+TEST(damaged_payloads_are_refused_as_by_the_cpu)
 {
     static const char *const words[] = {
         "delta:form=step,group=sample,rounding=dither,step=3,entropy=rans",
@@ -154,7 +154,7 @@ static void start(rig *r, const dw_key *keys, dw_encode_ticket **ticket, test_ra
 
 /* Whole frames lie complete in the frame's memory when the stream has done its work: with sizes
  * and a length that the host does not know before. */
-static void whole_frames_have_the_sizes_that_payloads_became(void **state)
+TEST(whole_frames_have_the_sizes_that_payloads_became)
 {
     static const char *const words[] = {
         "delta:form=step,group=sample,key=f32,entropy=rans", "delta:bits=3,group=row,entropy=rans",
@@ -195,7 +195,7 @@ static void whole_frames_have_the_sizes_that_payloads_became(void **state)
 
 /* Captured frames can be repeated, although each has another length. When every key has its memory,
  * neither the host nor the device allocates anything. */
-static void captured_frames_differ_in_length(void **state)
+TEST(captured_frames_differ_in_length)
 {
     test_random random = {test_seed()};
     rig r;
@@ -245,7 +245,7 @@ static void captured_frames_differ_in_length(void **state)
 }
 
 /* Frames of several encoders in one launch, with and without coding: each is joined by itself. */
-static void frames_of_one_launch_are_joined_alone(void **state)
+TEST(frames_of_one_launch_are_joined_alone)
 {
     enum { RIGS = 4 };
     static const char *const words[RIGS] = {
@@ -288,7 +288,7 @@ static void frames_of_one_launch_are_joined_alone(void **state)
 }
 
 /* A build without one of the kernels says so, and nothing changes. */
-static void a_missing_kernel_is_named(void **state)
+TEST(a_missing_kernel_is_named)
 {
     static const char *const missing[] = {"dw_blocks_encode", "dw_join_payloads"};
     dw_encode_ticket *ticket;
@@ -308,17 +308,4 @@ static void a_missing_kernel_is_named(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_and_tensors_equal_those_of_the_cpu),
-        cmocka_unit_test(damaged_payloads_are_refused_as_by_the_cpu),
-        cmocka_unit_test(whole_frames_have_the_sizes_that_payloads_became),
-        cmocka_unit_test(captured_frames_differ_in_length),
-        cmocka_unit_test(frames_of_one_launch_are_joined_alone),
-        cmocka_unit_test(a_missing_kernel_is_named),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

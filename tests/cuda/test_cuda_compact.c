@@ -24,7 +24,7 @@ static const epochs_shape shapes[] = {{1, 1, 1},    {3, 5, 67},   {1, 3, 41},
                                       {2, 16, 128}, {1, 2, 2049}, {2, 3, 1024}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
+TEST(frames_tensors_and_replies_equal_those_of_the_cpu)
 {
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         int from = strstr(configs[i], "hadamard") ? N_SHAPES - 1 : 0;
@@ -33,7 +33,7 @@ static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
 }
 
 /* There is room for the copies of some keys, to the byte. Others are forgotten, or evicted. */
-static void quotas_and_forgotten_keys_are_the_same(void **state)
+TEST(quotas_and_forgotten_keys_are_the_same)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -70,7 +70,7 @@ static void quotas_and_forgotten_keys_are_the_same(void **state)
 
 /* A copy that is shown takes memory of the device once for its size; where there is none, that is
  * said, and nothing changes. */
-static void what_is_shown_takes_memory_once(void **state)
+TEST(what_is_shown_takes_memory_once)
 {
     test_random random = {test_seed()};
     dw_key keys[2] = {{1, 0}, {2, 0}};
@@ -98,14 +98,4 @@ static void what_is_shown_takes_memory_once(void **state)
     rig_end(&r);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_tensors_and_replies_equal_those_of_the_cpu),
-        cmocka_unit_test(quotas_and_forgotten_keys_are_the_same),
-        cmocka_unit_test(what_is_shown_takes_memory_once),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

@@ -31,7 +31,7 @@ static void forget_some(rig *r, test_random *random)
         assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
 }
 
-static void several_frames_fly_at_once(void **state)
+TEST(several_frames_fly_at_once)
 {
     test_random random = {test_seed()};
     flight flights[FLIGHTS];
@@ -74,7 +74,7 @@ static void several_frames_fly_at_once(void **state)
 
 /* A key can be in one frame in flight only. Until then calls for it are refused, and replies about
  * it are kept until the frame is finished. */
-static void a_key_in_flight_is_not_changed(void **state)
+TEST(a_key_in_flight_is_not_changed)
 {
     test_random random = {test_seed()};
     dw_key keys[2] = {{1, 0}, {2, 0}};
@@ -118,7 +118,7 @@ static void a_key_in_flight_is_not_changed(void **state)
 
 /* A frame announced that a key is forgotten. Its ACK comes while a new frame that carries the key
  * again is in flight. The key must be held, as if the ACK had come before that frame. */
-static void a_forgotten_key_returns_before_the_ack(void **state)
+TEST(a_forgotten_key_returns_before_the_ack)
 {
     test_random random = {test_seed()};
     flight f[2] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {3, 0}}}};
@@ -148,7 +148,7 @@ static void a_forgotten_key_returns_before_the_ack(void **state)
     rig_end(&r);
 }
 
-static void a_cancelled_frame_leaves_no_trace(void **state)
+TEST(a_cancelled_frame_leaves_no_trace)
 {
     test_random random = {test_seed()};
     dw_encode_ticket *out;
@@ -197,6 +197,194 @@ static void a_cancelled_frame_leaves_no_trace(void **state)
     assert_int_equal(r.status, DW_OK);
     rig_end(&r);
 }
+
+TEST(a_steady_state_allocates_nothing)
+{
+    test_random random = {test_seed()};
+    flight f = {.out = NULL};
+    long host = 0, device = 0;
+    rig r;
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    for (int step = 0; step < 200; step++) {
+        if (step == 100) {
+            host = r.allocator.calls;
+            device = fake_cuda_get()->allocations;
+        }
+        for (uint32_t k = 0; k < 2; k++) f.keys[k] = (dw_key){test_next(&random) % 10, k};
+        flight_start(&r, &f, &random);
+        fake_cuda_get()->run();
+        flight_end(&f);
+        flight_arrive(&r, &f);
+        fake_cuda_get()->run();
+        flight_land(&r, &f);
+        rig_feedback(&r);
+    }
+    assert_int_equal(r.allocator.calls, host);
+    assert_int_equal(fake_cuda_get()->allocations, device);
+    assert_int_equal(fake_cuda_get()->synchronizations, 0);
+    flight_close(&f);
+    rig_end(&r);
+}
+
+/* A new encoder sends frames while one of the old encoder is in flight; late frames of the old one
+ * come, too. */
+TEST(two_incarnations_do_not_mix)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight old = {.keys = {{1, 0}, {2, 0}}}, new = {.keys = {{1, 0}, {3, 0}}},
+           late = {.keys = {{5, 0}, {6, 0}}};
+    dw_config config;
+    rig r;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&old, &r);
+    flight_open(&new, &r);
+    flight_open(&late, &r);
+    flight *first[2] = {&old, &late};
+    for (int i = 0; i < 2; i++) {
+        flight_start(&r, first[i], &random);
+        fake_cuda_get()->run();
+        flight_end(first[i]);
+    }
+    config = r.config;
+    config.incarnation = 78;
+    dw_encoder_destroy(r.encoder);
+    dw_encoder_destroy(r.cpu_encoder);
+    assert_int_equal(dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_PINNED), NULL),
+                     DW_OK);
+    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
+    flight_start(&r, &new, &random);
+    fake_cuda_get()->run();
+    flight_end(&new);
+    dw_tensor y = dw_tensor_3d(new.device_x, DW_F32, 2, T, C);
+    flight_arrive(&r, &old);
+    assert_int_equal(test_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
+                                       new.cpu_len, &y, NULL, &new.in),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_decoder_why(r.decoder), "another incarnation"));
+    fake_cuda_get()->run();
+    flight_land(&r, &old);
+    flight_arrive(&r, &new);
+    fake_cuda_get()->run();
+    flight_land(&r, &new);
+    for (uint32_t k = 0; k < 7; k++) {
+        dw_tensor a, b;
+        assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k, 0}, &a),
+                         dw_decoder_peek(r.cpu_decoder, (dw_key){k, 0}, &b));
+    }
+    memcpy(r.frame, late.cpu_frame, r.len = late.cpu_len);
+    rig_decode(&r, DW_F32);
+    assert_int_equal(r.status, DW_ERR_STALE);
+    flight_close(&old);
+    flight_close(&new);
+    flight_close(&late);
+    rig_end(&r);
+}
+
+/* A key was forgotten, or belongs to an earlier incarnation, and a new frame that carries it is in
+ * flight together with the one that announces this. The new frame is then refused. The old copy of
+ * the key must not remain. */
+TEST(a_refused_frame_keeps_no_old_copy)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    for (int another_life = 0; another_life < 2; another_life++) {
+        flight f[3] = {
+            {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
+        dw_tensor prev;
+        rig r;
+        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+        for (int i = 0; i < 3; i++) {
+            flight_open(&f[i], &r);
+            if (i == 1 && another_life) {
+                dw_config config = r.config;
+                config.incarnation = 78;
+                dw_encoder_destroy(r.encoder);
+                dw_encoder_destroy(r.cpu_encoder);
+                assert_int_equal(
+                    dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), NULL),
+                    DW_OK);
+                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
+            } else if (i == 1) {
+                assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+            }
+            flight_start(&r, &f[i], &random);
+            fake_cuda_get()->run();
+            flight_end(&f[i]);
+        }
+        flight_arrive(&r, &f[0]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[0]);
+        assert_int_equal(dw_decoder_peek(r.decoder, f[0].keys[0], &prev), DW_OK);
+        fake_cuda_get()->touch(true);
+        f[2].device_frame[f[2].cpu_len - 1] ^= 1;
+        fake_cuda_get()->touch(false);
+        flight_arrive(&r, &f[1]);
+        flight_arrive(&r, &f[2]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[1]);
+        dw_tensor y = dw_tensor_3d(f[2].device_x, DW_F32, 2, T, C);
+        dw_decode_ticket *twice = NULL;
+        assert_int_equal(test_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len,
+                                           f[2].device_frame, f[2].cpu_len, &y, NULL, &twice),
+                         DW_ERR_ARGUMENT);
+        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len),
+                         DW_ERR_CORRUPT);
+        for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+        assert_int_equal(test_decoder_counters(r.decoder).keys_held,
+                         test_decoder_counters(r.cpu_decoder).keys_held);
+        for (int i = 0; i < 3; i++) flight_close(&f[i]);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A late frame is in flight while the frame that announces its keys as forgotten is finished first.
+ * The late frame is accepted, but its keys are dropped at once. */
+TEST(a_late_frame_in_flight_restores_no_key)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    for (int first_visit = 0; first_visit < 2; first_visit++) {
+        flight f[3] = {
+            {.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}};
+        dw_tensor prev;
+        rig r;
+        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+        for (int i = 0; i < 3; i++) flight_open(&f[i], &r);
+        for (int i = first_visit; i < 3; i++) {
+            for (int k = 0; k < 2 && i == 2; k++) {
+                assert_int_equal(dw_encoder_forget(r.encoder, f[1].keys[k]), DW_OK);
+                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[1].keys[k]), DW_OK);
+            }
+            flight_start(&r, &f[i], &random);
+            fake_cuda_get()->run();
+            flight_end(&f[i]);
+            if (i > 0) continue;
+            flight_arrive(&r, &f[0]);
+            fake_cuda_get()->run();
+            flight_land(&r, &f[0]);
+            rig_feedback(&r);
+        }
+        flight_arrive(&r, &f[2]); /* announces that both keys are forgotten */
+        flight_arrive(&r, &f[1]); /* was encoded before that */
+        fake_cuda_get()->run();
+        flight_land(&r, &f[2]);
+        assert_int_equal(dw_decode_finish(f[1].in, r.reply, r.reply_cap, &r.reply_len), DW_OK);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(dw_decoder_peek(r.decoder, f[1].keys[k], &prev), DW_ERR_ARGUMENT);
+        assert_int_equal(test_decoder_counters(r.decoder).keys_held, 2);
+        for (int i = 0; i < 3; i++) flight_close(&f[i]);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* ---- Failures: last, because some leave memory behind ---------------------------------------- */
 
 /* Encodes, decodes and passes the reply on. Returns the status if the encode could not start. */
 static dw_status round_trip(rig *r, flight *f)
@@ -277,7 +465,7 @@ static bool run_failing(long fail_at)
 
 /* If the context cannot be entered, memory cannot be given back either. After all other failures,
  * no memory may be left. */
-static void every_call_of_the_driver_may_fail(void **state)
+TEST(every_call_of_the_driver_may_fail)
 {
     fake_cuda *fake = fake_cuda_get();
     assert_false(run_failing(-1));
@@ -299,206 +487,4 @@ static void every_call_of_the_driver_may_fail(void **state)
     assert_int_equal(fake->retained, 0);
 }
 
-static void a_steady_state_allocates_nothing(void **state)
-{
-    test_random random = {test_seed()};
-    flight f = {.out = NULL};
-    long host = 0, device = 0;
-    rig r;
-    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
-    flight_open(&f, &r);
-    for (int step = 0; step < 200; step++) {
-        if (step == 100) {
-            host = r.allocator.calls;
-            device = fake_cuda_get()->allocations;
-        }
-        for (uint32_t k = 0; k < 2; k++) f.keys[k] = (dw_key){test_next(&random) % 10, k};
-        flight_start(&r, &f, &random);
-        fake_cuda_get()->run();
-        flight_end(&f);
-        flight_arrive(&r, &f);
-        fake_cuda_get()->run();
-        flight_land(&r, &f);
-        rig_feedback(&r);
-    }
-    assert_int_equal(r.allocator.calls, host);
-    assert_int_equal(fake_cuda_get()->allocations, device);
-    assert_int_equal(fake_cuda_get()->synchronizations, 0);
-    flight_close(&f);
-    rig_end(&r);
-}
-
-/* A new encoder sends frames while one of the old encoder is in flight; late frames of the old one
- * come, too. */
-static void two_incarnations_do_not_mix(void **state)
-{
-    test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
-    flight old = {.keys = {{1, 0}, {2, 0}}}, new = {.keys = {{1, 0}, {3, 0}}},
-           late = {.keys = {{5, 0}, {6, 0}}};
-    dw_config config;
-    rig r;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
-    flight_open(&old, &r);
-    flight_open(&new, &r);
-    flight_open(&late, &r);
-    flight *first[2] = {&old, &late};
-    for (int i = 0; i < 2; i++) {
-        flight_start(&r, first[i], &random);
-        fake_cuda_get()->run();
-        flight_end(first[i]);
-    }
-    config = r.config;
-    config.incarnation = 78;
-    dw_encoder_destroy(r.encoder);
-    dw_encoder_destroy(r.cpu_encoder);
-    assert_int_equal(dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_PINNED), NULL),
-                     DW_OK);
-    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
-    flight_start(&r, &new, &random);
-    fake_cuda_get()->run();
-    flight_end(&new);
-    dw_tensor y = dw_tensor_3d(new.device_x, DW_F32, 2, T, C);
-    flight_arrive(&r, &old);
-    assert_int_equal(test_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
-                                       new.cpu_len, &y, NULL, &new.in),
-                     DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_decoder_why(r.decoder), "another incarnation"));
-    fake_cuda_get()->run();
-    flight_land(&r, &old);
-    flight_arrive(&r, &new);
-    fake_cuda_get()->run();
-    flight_land(&r, &new);
-    for (uint32_t k = 0; k < 7; k++) {
-        dw_tensor a, b;
-        assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k, 0}, &a),
-                         dw_decoder_peek(r.cpu_decoder, (dw_key){k, 0}, &b));
-    }
-    memcpy(r.frame, late.cpu_frame, r.len = late.cpu_len);
-    rig_decode(&r, DW_F32);
-    assert_int_equal(r.status, DW_ERR_STALE);
-    flight_close(&old);
-    flight_close(&new);
-    flight_close(&late);
-    rig_end(&r);
-}
-
-/* A key was forgotten, or belongs to an earlier incarnation, and a new frame that carries it is in
- * flight together with the one that announces this. The new frame is then refused. The old copy of
- * the key must not remain. */
-static void a_refused_frame_keeps_no_old_copy(void **state)
-{
-    test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
-    for (int another_life = 0; another_life < 2; another_life++) {
-        flight f[3] = {
-            {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
-        dw_tensor prev;
-        rig r;
-        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
-        for (int i = 0; i < 3; i++) {
-            flight_open(&f[i], &r);
-            if (i == 1 && another_life) {
-                dw_config config = r.config;
-                config.incarnation = 78;
-                dw_encoder_destroy(r.encoder);
-                dw_encoder_destroy(r.cpu_encoder);
-                assert_int_equal(
-                    dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), NULL),
-                    DW_OK);
-                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
-            } else if (i == 1) {
-                assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
-                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
-            }
-            flight_start(&r, &f[i], &random);
-            fake_cuda_get()->run();
-            flight_end(&f[i]);
-        }
-        flight_arrive(&r, &f[0]);
-        fake_cuda_get()->run();
-        flight_land(&r, &f[0]);
-        assert_int_equal(dw_decoder_peek(r.decoder, f[0].keys[0], &prev), DW_OK);
-        fake_cuda_get()->touch(true);
-        f[2].device_frame[f[2].cpu_len - 1] ^= 1;
-        fake_cuda_get()->touch(false);
-        flight_arrive(&r, &f[1]);
-        flight_arrive(&r, &f[2]);
-        fake_cuda_get()->run();
-        flight_land(&r, &f[1]);
-        dw_tensor y = dw_tensor_3d(f[2].device_x, DW_F32, 2, T, C);
-        dw_decode_ticket *twice = NULL;
-        assert_int_equal(test_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len,
-                                           f[2].device_frame, f[2].cpu_len, &y, NULL, &twice),
-                         DW_ERR_ARGUMENT);
-        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len),
-                         DW_ERR_CORRUPT);
-        for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
-        assert_int_equal(test_decoder_counters(r.decoder).keys_held,
-                         test_decoder_counters(r.cpu_decoder).keys_held);
-        for (int i = 0; i < 3; i++) flight_close(&f[i]);
-        rig_close(&r);
-    }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
-}
-
-/* A late frame is in flight while the frame that announces its keys as forgotten is finished first.
- * The late frame is accepted, but its keys are dropped at once. */
-static void a_late_frame_in_flight_restores_no_key(void **state)
-{
-    test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
-    for (int first_visit = 0; first_visit < 2; first_visit++) {
-        flight f[3] = {
-            {.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}};
-        dw_tensor prev;
-        rig r;
-        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
-        for (int i = 0; i < 3; i++) flight_open(&f[i], &r);
-        for (int i = first_visit; i < 3; i++) {
-            for (int k = 0; k < 2 && i == 2; k++) {
-                assert_int_equal(dw_encoder_forget(r.encoder, f[1].keys[k]), DW_OK);
-                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[1].keys[k]), DW_OK);
-            }
-            flight_start(&r, &f[i], &random);
-            fake_cuda_get()->run();
-            flight_end(&f[i]);
-            if (i > 0) continue;
-            flight_arrive(&r, &f[0]);
-            fake_cuda_get()->run();
-            flight_land(&r, &f[0]);
-            rig_feedback(&r);
-        }
-        flight_arrive(&r, &f[2]); /* announces that both keys are forgotten */
-        flight_arrive(&r, &f[1]); /* was encoded before that */
-        fake_cuda_get()->run();
-        flight_land(&r, &f[2]);
-        assert_int_equal(dw_decode_finish(f[1].in, r.reply, r.reply_cap, &r.reply_len), DW_OK);
-        for (int k = 0; k < 2; k++)
-            assert_int_equal(dw_decoder_peek(r.decoder, f[1].keys[k], &prev), DW_ERR_ARGUMENT);
-        assert_int_equal(test_decoder_counters(r.decoder).keys_held, 2);
-        for (int i = 0; i < 3; i++) flight_close(&f[i]);
-        rig_close(&r);
-    }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
-}
-
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_frames_fly_at_once),
-        cmocka_unit_test(a_key_in_flight_is_not_changed),
-        cmocka_unit_test(a_forgotten_key_returns_before_the_ack),
-        cmocka_unit_test(a_cancelled_frame_leaves_no_trace),
-        cmocka_unit_test(a_steady_state_allocates_nothing),
-        cmocka_unit_test(two_incarnations_do_not_mix),
-        cmocka_unit_test(a_refused_frame_keeps_no_old_copy),
-        cmocka_unit_test(a_late_frame_in_flight_restores_no_key),
-        cmocka_unit_test(every_call_of_the_driver_may_fail),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

@@ -42,7 +42,7 @@ static void replay_steps(rig *r, flight *f, test_random *random, int steps)
     }
 }
 
-static void a_captured_frame_can_be_repeated(void **state)
+TEST(a_captured_frame_can_be_repeated)
 {
     static const struct {
         const char *words;
@@ -78,7 +78,7 @@ static void a_captured_frame_can_be_repeated(void **state)
 }
 
 /* With one bit, deltas need the kernels that search for a scale, and key entries do not. */
-static void a_frame_that_needs_other_kernels_is_refused(void **state)
+TEST(a_frame_that_needs_other_kernels_is_refused)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -124,7 +124,7 @@ static void a_frame_that_needs_other_kernels_is_refused(void **state)
 
 /* While the thread captures, an encoder gives back memory that is too small for the captured frame,
  * and another encoder is destroyed, which gives back all of its memory. */
-static void memory_is_given_back_while_a_stream_captures(void **state)
+TEST(memory_is_given_back_while_a_stream_captures)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -155,14 +155,4 @@ static void memory_is_given_back_while_a_stream_captures(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_captured_frame_can_be_repeated),
-        cmocka_unit_test(a_frame_that_needs_other_kernels_is_refused),
-        cmocka_unit_test(memory_is_given_back_while_a_stream_captures),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

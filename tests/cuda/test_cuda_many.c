@@ -5,7 +5,7 @@
 
 enum { T = 3, C = 64 };
 
-static void many_encoders_share_one_launch(void **state)
+TEST(many_encoders_share_one_launch)
 {
     enum { MANY = 5 };
     test_random random = {test_seed()};
@@ -71,7 +71,7 @@ static void many_encoders_share_one_launch(void **state)
 
 /* Frames of several decoders in one launch, one of which is of another config. Either all decodes
  * start, or none. */
-static void many_decoders_share_one_launch(void **state)
+TEST(many_decoders_share_one_launch)
 {
     enum { MANY = 4, BROKEN = 2 };
     test_random random = {test_seed()};
@@ -143,7 +143,7 @@ static void use_profile(rig *r, uint32_t means)
 
 /* Jobs of one launch have the profiles of their own ends, which may change from frame to frame, but
  * not while a frame is in flight. */
-static void ends_that_share_a_launch_have_profiles_of_their_own(void **state)
+TEST(ends_that_share_a_launch_have_profiles_of_their_own)
 {
     enum { MANY = 3 };
     test_random random = {test_seed()};
@@ -198,14 +198,4 @@ static void ends_that_share_a_launch_have_profiles_of_their_own(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_encoders_share_one_launch),
-        cmocka_unit_test(many_decoders_share_one_launch),
-        cmocka_unit_test(ends_that_share_a_launch_have_profiles_of_their_own),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

@@ -83,7 +83,7 @@ static void nothing_is_decoded(rig *r, const dw_tensor *y)
     assert_int_equal(dw_decode_cancel(NULL), DW_ERR_ARGUMENT);
 }
 
-static void every_pointer_may_be_null(void **state)
+TEST(every_pointer_may_be_null)
 {
     rig r;
     rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
@@ -98,7 +98,7 @@ static void every_pointer_may_be_null(void **state)
 }
 
 /* Tensors with impossible shapes, or that must not be written: nothing is enqueued for them. */
-static void bad_views_are_refused(void **state)
+TEST(bad_views_are_refused)
 {
     dw_key keys[2] = {{1, 0}, {2, 0}};
     dw_encode_ticket *out;
@@ -142,7 +142,7 @@ static void bad_views_are_refused(void **state)
 
 /* Calls for tickets that were ended, that were never captured, or with too little room. dw_cuda may
  * be closed first, and frames may be left unfinished. */
-static void tickets_are_ended_once(void **state)
+TEST(tickets_are_ended_once)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -237,7 +237,7 @@ static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t he
     return status;
 }
 
-static void hostile_frames_are_refused_as_on_the_cpu(void **state)
+TEST(hostile_frames_are_refused_as_on_the_cpu)
 {
     static const char *const words[] = {"delta:bits=4,quota_bytes=9000",
                                         "delta:bits=2,group=channel,choose=never", "direct:bits=3",
@@ -431,7 +431,7 @@ static long run_starving(long fail_at)
     return failed;
 }
 
-static void every_allocation_may_fail(void **state)
+TEST(every_allocation_may_fail)
 {
     long failed = 0;
     assert_int_equal(run_starving(-2), 0); /* no allocation fails */
@@ -446,7 +446,7 @@ static void every_allocation_may_fail(void **state)
 
 /* A profile is copied to the device when an end is made. Where a call of the driver fails on the
  * way, there is no end, and nothing is left. */
-static void an_end_whose_profile_cannot_be_copied_is_not_made(void **state)
+TEST(an_end_whose_profile_cannot_be_copied_is_not_made)
 {
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -472,17 +472,4 @@ static void an_end_whose_profile_cannot_be_copied_is_not_made(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pointer_may_be_null),
-        cmocka_unit_test(bad_views_are_refused),
-        cmocka_unit_test(tickets_are_ended_once),
-        cmocka_unit_test(hostile_frames_are_refused_as_on_the_cpu),
-        cmocka_unit_test(an_end_whose_profile_cannot_be_copied_is_not_made),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

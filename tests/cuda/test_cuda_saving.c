@@ -70,7 +70,7 @@ static void restore(rig *to, const saved_end *out, const saved_end *in)
     }
 }
 
-static void states_saved_on_a_device_equal_those_of_the_cpu(void **state)
+TEST(states_saved_on_a_device_equal_those_of_the_cpu)
 {
     static const char *const words[] = {"delta:bits=3,audit=2,prev=bf16", "delta:bits=4",
                                         "delta:bits=4,prev=8", "delta:bits=2,prev=4"};
@@ -107,7 +107,7 @@ static void states_saved_on_a_device_equal_those_of_the_cpu(void **state)
 }
 
 /* Neither the base of a frame in flight nor the copy that it makes can be saved. */
-static void keys_in_flight_are_not_saved(void **state)
+TEST(keys_in_flight_are_not_saved)
 {
     static saved_end out, in, all;
     test_random random = {test_seed()};
@@ -143,7 +143,7 @@ static void keys_in_flight_are_not_saved(void **state)
 
 /* A stream captures, but the copies for saving go through another stream, so the capture is not
  * disturbed. */
-static void saving_does_not_disturb_a_capture(void **state)
+TEST(saving_does_not_disturb_a_capture)
 {
     static saved_end before, after;
     test_random random = {test_seed()};
@@ -198,7 +198,7 @@ static long fail_in_turn(rig *r, const saved_end *given, bool exports, bool driv
     return failed;
 }
 
-static void a_failed_save_changes_nothing(void **state)
+TEST(a_failed_save_changes_nothing)
 {
     static saved_end given;
     test_random random = {test_seed()};
@@ -233,15 +233,4 @@ static void a_failed_save_changes_nothing(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_saved_on_a_device_equal_those_of_the_cpu),
-        cmocka_unit_test(keys_in_flight_are_not_saved),
-        cmocka_unit_test(saving_does_not_disturb_a_capture),
-        cmocka_unit_test(a_failed_save_changes_nothing),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

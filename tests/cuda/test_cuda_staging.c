@@ -5,7 +5,7 @@
 #include "base/cuda_memory.h"
 #include "rig.h"
 
-static void the_host_can_use_pinned_memory(void **state)
+TEST(the_host_can_use_pinned_memory)
 {
     dw_cuda *cuda = rig_open_cuda();
     void *memory, *other;
@@ -21,7 +21,7 @@ static void the_host_can_use_pinned_memory(void **state)
     rig_nothing_left();
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST(wrong_arguments_are_refused)
 {
     dw_cuda *cuda = rig_open_cuda();
     void *memory = &cuda, *stream = &cuda;
@@ -46,7 +46,7 @@ static void wrong_arguments_are_refused(void **state)
     rig_nothing_left();
 }
 
-static void a_stream_is_waited_for_unless_it_captures(void **state)
+TEST(a_stream_is_waited_for_unless_it_captures)
 {
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -76,7 +76,7 @@ static void a_stream_is_waited_for_unless_it_captures(void **state)
 
 /* From the device to the host and back, after what was enqueued before; nothing is enqueued on a
  * stream that captures, where the copy would become a part of the graph. */
-static void copies_follow_earlier_work(void **state)
+TEST(copies_follow_earlier_work)
 {
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -121,7 +121,7 @@ static void copies_follow_earlier_work(void **state)
 }
 
 /* Each call of the driver fails in turn: the error has a sentence, and no memory is left. */
-static void a_failing_driver_is_reported(void **state)
+TEST(a_failing_driver_is_reported)
 {
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -160,16 +160,4 @@ static void a_failing_driver_is_reported(void **state)
     rig_nothing_left();
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_host_can_use_pinned_memory),
-        cmocka_unit_test(wrong_arguments_are_refused),
-        cmocka_unit_test(a_stream_is_waited_for_unless_it_captures),
-        cmocka_unit_test(copies_follow_earlier_work),
-        cmocka_unit_test(a_failing_driver_is_reported),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

@@ -48,7 +48,7 @@ static void in_step(rig *r)
 
 /* A frame is lost, so the next one has no base. Without waiting for the reply, the encoder sends
  * prev itself, and the next frames are deltas again. */
-static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
+TEST(a_decoder_that_missed_a_frame_gets_prev_itself)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -85,7 +85,7 @@ static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
 
 /* A damaged copy: the digest of the next delta does not agree, the decoder drops the copy, and prev
  * itself replaces it. */
-static void a_damaged_copy_is_replaced(void **state)
+TEST(a_damaged_copy_is_replaced)
 {
     test_random random = {test_seed()};
     dw_decode_ticket *ticket;
@@ -115,7 +115,7 @@ static void a_damaged_copy_is_replaced(void **state)
     rig_end(&r);
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST(wrong_arguments_are_refused)
 {
     test_random random = {test_seed()};
     dw_encode_ticket *ticket = NULL, *other = NULL;
@@ -170,7 +170,7 @@ static void wrong_arguments_are_refused(void **state)
 
 /* Each call of the driver fails in turn: the error has a sentence, nothing changes, and the same
  * call works afterwards. */
-static void a_failing_driver_changes_nothing(void **state)
+TEST(a_failing_driver_changes_nothing)
 {
     test_random random = {test_seed()};
     fake_cuda *fake = fake_cuda_get();
@@ -202,7 +202,7 @@ static void a_failing_driver_changes_nothing(void **state)
 }
 
 /* A captured frame of prev itself can be repeated with other keys, but only of the same shape. */
-static void a_captured_frame_can_be_repeated(void **state)
+TEST(a_captured_frame_can_be_repeated)
 {
     test_random random = {test_seed()};
     fake_cuda *fake = fake_cuda_get();
@@ -236,16 +236,4 @@ static void a_captured_frame_can_be_repeated(void **state)
     rig_end(&r);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_decoder_that_missed_a_frame_gets_prev_itself),
-        cmocka_unit_test(a_damaged_copy_is_replaced),
-        cmocka_unit_test(wrong_arguments_are_refused),
-        cmocka_unit_test(a_failing_driver_changes_nothing),
-        cmocka_unit_test(a_captured_frame_can_be_repeated),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

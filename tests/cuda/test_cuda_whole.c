@@ -57,7 +57,7 @@ static void forget_one(rig *r, test_random *random)
     assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
 }
 
-static void a_later_send_gets_the_whole_frame(void **state)
+TEST(a_later_send_gets_the_whole_frame)
 {
     static const char *const words[] = {"delta:bits=4",
                                         "delta:bits=3,audit=255,prev=bf16",
@@ -102,7 +102,7 @@ static void a_later_send_gets_the_whole_frame(void **state)
 }
 
 /* Tables of lengths for which XXH3 works differently, and a frame in pinned memory of the host. */
-static void heads_of_any_length_are_completed(void **state)
+TEST(heads_of_any_length_are_completed)
 {
     enum { MOST = 100, BIG = 1 << 18 };
     static const uint32_t n_samples[] = {1, 2, 3, 4, 5, 20, 21, 22, 42, 43, MOST};
@@ -145,7 +145,7 @@ static void heads_of_any_length_are_completed(void **state)
 
 /* The kernels of the payloads are done, but the one that completes the head is not. So the frame is
  * not finished, and its memory is not used again. */
-static void finish_waits_for_the_head(void **state)
+TEST(finish_waits_for_the_head)
 {
     test_random random = {test_seed()};
     flight f = {.keys = {{1, 0}, {2, 0}}};
@@ -167,7 +167,7 @@ static void finish_waits_for_the_head(void **state)
 }
 
 /* An encoder that no longer makes whole frames does not change the ones that it made. */
-static void a_finished_head_is_not_changed(void **state)
+TEST(a_finished_head_is_not_changed)
 {
     test_random random = {test_seed()};
     flight whole = {.keys = {{1, 0}, {2, 0}}}, other = {.keys = {{3, 0}, {4, 0}}};
@@ -192,7 +192,7 @@ static void a_finished_head_is_not_changed(void **state)
 }
 
 /* In a launch of three frames two are whole frames, each in its own memory. */
-static void one_launch_makes_whole_frames_and_others(void **state)
+TEST(one_launch_makes_whole_frames_and_others)
 {
     enum { MANY = 3 };
     test_random random = {test_seed()};
@@ -243,7 +243,7 @@ static void one_launch_makes_whole_frames_and_others(void **state)
 }
 
 /* The encode and the send are captured together, once, for all lengths of frames. */
-static void a_graph_sends_whole_frames(void **state)
+TEST(a_graph_sends_whole_frames)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -293,7 +293,7 @@ static void a_graph_sends_whole_frames(void **state)
 }
 
 /* A frame is sent and decoded, and then cancelled by the encoder: the next frames heal that. */
-static void a_cancelled_frame_that_was_sent_heals(void **state)
+TEST(a_cancelled_frame_that_was_sent_heals)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -327,7 +327,7 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
     rig_end(&r);
 }
 
-static void whole_frames_that_are_impossible_are_refused(void **state)
+TEST(whole_frames_that_are_impossible_are_refused)
 {
     test_random random = {test_seed()};
     flight f = {.keys = {{1, 0}, {2, 0}}};
@@ -390,7 +390,7 @@ static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
     return true;
 }
 
-static void a_failed_whole_frame_starts_nothing(void **state)
+TEST(a_failed_whole_frame_starts_nothing)
 {
     long driver = 0, memory = 0, none = 0;
     for (long n = 0; none < 4; n++) {
@@ -424,7 +424,7 @@ static void a_failed_whole_frame_starts_nothing(void **state)
     assert_true(driver > 10 && memory > 5);
 }
 
-static void a_steady_state_allocates_nothing(void **state)
+TEST(a_steady_state_allocates_nothing)
 {
     test_random random = {test_seed()};
     flight f = {.out = NULL};
@@ -449,21 +449,4 @@ static void a_steady_state_allocates_nothing(void **state)
     rig_end(&r);
 }
 
-int main(int argc, char **argv)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_later_send_gets_the_whole_frame),
-        cmocka_unit_test(heads_of_any_length_are_completed),
-        cmocka_unit_test(finish_waits_for_the_head),
-        cmocka_unit_test(a_finished_head_is_not_changed),
-        cmocka_unit_test(one_launch_makes_whole_frames_and_others),
-        cmocka_unit_test(a_graph_sends_whole_frames),
-        cmocka_unit_test(a_cancelled_frame_that_was_sent_heals),
-        cmocka_unit_test(whole_frames_that_are_impossible_are_refused),
-        cmocka_unit_test(a_failed_whole_frame_starts_nothing),
-        cmocka_unit_test(a_steady_state_allocates_nothing),
-    };
-    if (argc != 2) return 2;
-    rig_library = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(rig_library)

@@ -5,7 +5,7 @@
 #include "support/async.h"
 #include "support/tool.h"
 
-static void opening_gives_a_device_or_a_sentence(void **state)
+TEST(opening_gives_a_device_or_a_sentence)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why = {.text = ""};
@@ -24,7 +24,7 @@ static void opening_gives_a_device_or_a_sentence(void **state)
     dw_cuda_close(NULL);
 }
 
-static void nothing_is_created_without_a_device(void **state)
+TEST(nothing_is_created_without_a_device)
 {
     dw_config config = {.struct_size = sizeof config};
     dw_encoder *encoder = (dw_encoder *)1;
@@ -45,7 +45,7 @@ static void nothing_is_created_without_a_device(void **state)
     assert_null(decoder);
 }
 
-static void ends_on_the_cpu_refuse_asynchronous_calls(void **state)
+TEST(ends_on_the_cpu_refuse_asynchronous_calls)
 {
     _Alignas(16) float x[64] = {0};
     _Alignas(16) uint8_t frame[1024];
@@ -73,12 +73,4 @@ static void ends_on_the_cpu_refuse_asynchronous_calls(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opening_gives_a_device_or_a_sentence),
-        cmocka_unit_test(nothing_is_created_without_a_device),
-        cmocka_unit_test(ends_on_the_cpu_refuse_asynchronous_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

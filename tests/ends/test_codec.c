@@ -50,7 +50,7 @@ enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
 /* prev goes from the largest number to 0 by changes alone, and each step must leave less of it. An
  * infinite step would lead to the largest number of the other sign, and so on without end. */
-static void delta_converges_after_the_largest_changes(void **state)
+TEST(delta_converges_after_the_largest_changes)
 {
     enum { C = 64, T = 3, VISITS = 48 };
     static const char *const scales[] = {"absmax", "signed", "mse"}, *const groups[] = {"64", "row",
@@ -88,7 +88,7 @@ static void delta_converges_after_the_largest_changes(void **state)
             }
 }
 
-static void groups_with_a_useless_base_are_coded_directly(void **state)
+TEST(groups_with_a_useless_base_are_coded_directly)
 {
     test_random random = {test_seed()};
     float x[256], y[256];
@@ -108,7 +108,7 @@ static void groups_with_a_useless_base_are_coded_directly(void **state)
 }
 
 /* A block of microscaling has a scale of one byte, which alone says that it is poisoned or zero. */
-static void microscaled_blocks_are_counted(void **state)
+TEST(microscaled_blocks_are_counted)
 {
     enum { C = 32 * 5 };
     float x[C], y[C];
@@ -127,7 +127,7 @@ static void microscaled_blocks_are_counted(void **state)
     test_pair_close(&pair);
 }
 
-static void frame_bound_is_exact_for_first_visits(void **state)
+TEST(frame_bound_is_exact_for_first_visits)
 {
     float x[6 * 200] = {0};
     for (int k = 0; k < N_CONFIGS; k++) {
@@ -174,7 +174,7 @@ static void count_allocations(const char *config)
     assert_int_equal(counts.out_bytes, 0);
 }
 
-static void steady_state_allocates_nothing(void **state)
+TEST(steady_state_allocates_nothing)
 {
     count_allocations("delta:bits=4");
     /* Measured before it is encoded. */
@@ -184,7 +184,7 @@ static void steady_state_allocates_nothing(void **state)
 }
 
 /* Three of 8 x 4096 values are past binary16, one is past bfloat16, and 65,504 is in both. */
-static void values_that_16_bits_cannot_hold_are_counted(void **state)
+TEST(values_that_16_bits_cannot_hold_are_counted)
 {
     enum { ROWS = 8, CHANNELS = 4096 };
     static const struct {
@@ -225,7 +225,7 @@ static void values_that_16_bits_cannot_hold_are_counted(void **state)
 }
 
 /* A y of f16 whose rows have gaps, in which nothing is counted, may be too narrow for x. */
-static void decoders_count_values_that_a_y_of_f16_cannot_hold(void **state)
+TEST(decoders_count_values_that_a_y_of_f16_cannot_hold)
 {
     enum { ROWS = 40, CHANNELS = 200, WIDE = 256 };
     static const char *const texts[] = {"raw:f32", "direct:form=step,step=0.5", "topk:keep=0.01"};
@@ -248,7 +248,7 @@ static void decoders_count_values_that_a_y_of_f16_cannot_hold(void **state)
 
 /* All rows of a sample are the same but for one of zeros and one with a NaN; one channel is 400
  * times as large as others, and has nearly all of the norm. */
-static void errors_of_rows_are_counted_with_and_without_the_largest_values(void **state)
+TEST(errors_of_rows_are_counted_with_and_without_the_largest_values)
 {
     enum { ROWS = 96, MOST = 576, SPIKE = 57 };
     static const char *const texts[] = {"direct:form=step,step=0.5", "direct:bits=8,group=row",
@@ -286,7 +286,7 @@ static void errors_of_rows_are_counted_with_and_without_the_largest_values(void 
     }
 }
 
-static void y_whose_samples_overlap_is_refused(void **state)
+TEST(y_whose_samples_overlap_is_refused)
 {
     float x[256] = {1}, y[256];
     test_pair pair;
@@ -305,7 +305,7 @@ static void y_whose_samples_overlap_is_refused(void **state)
     test_pair_close(&pair);
 }
 
-static void tensors_that_overlap_the_frame_are_refused(void **state)
+TEST(tensors_that_overlap_the_frame_are_refused)
 {
     static _Alignas(16) uint8_t memory[4096];
     float apart[128], y[128];
@@ -339,19 +339,4 @@ static void tensors_that_overlap_the_frame_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(delta_converges_after_the_largest_changes),
-        cmocka_unit_test(groups_with_a_useless_base_are_coded_directly),
-        cmocka_unit_test(microscaled_blocks_are_counted),
-        cmocka_unit_test(frame_bound_is_exact_for_first_visits),
-        cmocka_unit_test(steady_state_allocates_nothing),
-        cmocka_unit_test(values_that_16_bits_cannot_hold_are_counted),
-        cmocka_unit_test(decoders_count_values_that_a_y_of_f16_cannot_hold),
-        cmocka_unit_test(errors_of_rows_are_counted_with_and_without_the_largest_values),
-        cmocka_unit_test(y_whose_samples_overlap_is_refused),
-        cmocka_unit_test(tensors_that_overlap_the_frame_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -32,7 +32,7 @@ static dw_status decode(test_pair *pair, float *y)
 
 /* With another size of the first group both groups are wrong. The frame is refused, the decoder
  * holds no copy of the sample, and y keeps its values. */
-static void payloads_of_two_wrong_groups_are_refused(void **state)
+TEST(payloads_of_two_wrong_groups_are_refused)
 {
     static float x[COUNT], y[COUNT];
     test_pair pair;
@@ -51,7 +51,7 @@ static void payloads_of_two_wrong_groups_are_refused(void **state)
 /* For each sample of a frame, the entropy coder needs 28 KB for its tables, and further memory that
  * must depend on the size of the sample. If it were that of the longest possible block, which has
  * 32768 codes, eight small samples would exceed the limit here. */
-static void small_samples_need_little_memory(void **state)
+TEST(small_samples_need_little_memory)
 {
     enum { SAMPLES = 8 };
     static float x[SAMPLES * 64];
@@ -69,11 +69,4 @@ static void small_samples_need_little_memory(void **state)
     dw_encoder_destroy(encoder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(payloads_of_two_wrong_groups_are_refused),
-        cmocka_unit_test(small_samples_need_little_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -104,7 +104,7 @@ static void run(const char *config, int bits)
     test_pair_close(&r.pair);
 }
 
-static void both_ends_hold_the_same_near_y(void **state)
+TEST(both_ends_hold_the_same_near_y)
 {
     static const char *const configs[] = {
         "delta:bits=4",
@@ -137,7 +137,7 @@ static void refuses_code_0(dw_decoder *decoder, const uint8_t *saved, size_t len
 
 /* A frame that is refused, and one that is lost, change nothing; a frame that carries prev, and a
  * saved state, bring the other end exactly what this one holds. */
-static void copies_survive_losses_resyncs_and_saving(void **state)
+TEST(copies_survive_losses_resyncs_and_saving)
 {
     for (int bits = 8; bits >= 4; bits -= 4) {
         rig r;
@@ -192,7 +192,7 @@ static void copies_survive_losses_resyncs_and_saving(void **state)
 }
 
 /* A state of another prev is never read as if it were of this one. */
-static void states_of_another_prev_are_not_read(void **state)
+TEST(states_of_another_prev_are_not_read)
 {
     static const char *const prevs[] = {"8", "4", "bf16", "f32"};
     uint8_t saved[4096];
@@ -225,7 +225,7 @@ static void states_of_another_prev_are_not_read(void **state)
 
 /* Values that are not finite are sent as NaN and not kept; the largest numbers are kept as the
  * largest that codes can say; and prev is never infinite. */
-static void extreme_values_stay_finite(void **state)
+TEST(extreme_values_stay_finite)
 {
     for (int bits = 8; bits >= 4; bits -= 4) {
         rig r;
@@ -249,7 +249,7 @@ static void extreme_values_stay_finite(void **state)
     }
 }
 
-static void quotas_count_compact_bytes(void **state)
+TEST(quotas_count_compact_bytes)
 {
     for (int bits = 8; bits >= 4; bits -= 4) {
         rig r;
@@ -273,7 +273,7 @@ static void quotas_count_compact_bytes(void **state)
 }
 
 /* However many chunks a sample has, among which its copy is divided. */
-static void parts_of_a_copy_join_to_the_whole(void **state)
+TEST(parts_of_a_copy_join_to_the_whole)
 {
     static uint16_t made[SIZE], base[2][SIZE];
     static uint8_t fresh[2][GROUPS * 17];
@@ -298,7 +298,7 @@ static void parts_of_a_copy_join_to_the_whole(void **state)
             }
 }
 
-static void what_does_not_go_with_it_is_refused(void **state)
+TEST(what_does_not_go_with_it_is_refused)
 {
     static const test_wrong_config wrong[] = {
         {"delta:prev=8,skip=0.1", "8 and 4 not with error=abs and skip"},
@@ -316,16 +316,4 @@ static void what_does_not_go_with_it_is_refused(void **state)
     assert_true(facts.runs_on_device);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_hold_the_same_near_y),
-        cmocka_unit_test(copies_survive_losses_resyncs_and_saving),
-        cmocka_unit_test(states_of_another_prev_are_not_read),
-        cmocka_unit_test(extreme_values_stay_finite),
-        cmocka_unit_test(quotas_count_compact_bytes),
-        cmocka_unit_test(parts_of_a_copy_join_to_the_whole),
-        cmocka_unit_test(what_does_not_go_with_it_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

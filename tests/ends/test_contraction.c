@@ -53,13 +53,13 @@ static void check_bound(size_t codec, int kind)
     test_pair_close(&pair);
 }
 
-static void residual_of_contracting_codecs_stays_bounded(void **state)
+TEST(residual_of_contracting_codecs_stays_bounded)
 {
     for (size_t codec = 0; codec < CODECS; codec++)
         for (int kind = 0; kind < 4; kind++) check_bound(codec, kind);
 }
 
-static void codecs_that_do_not_contract_are_refused(void **state)
+TEST(codecs_that_do_not_contract_are_refused)
 {
     static const char *const not [] = {
         "direct:bits=1,scale=absmax",
@@ -120,18 +120,10 @@ static void check_rate(const char *feedback)
     test_pair_close(&pair);
 }
 
-static void a_rate_keeps_to_steps_that_contract(void **state)
+TEST(a_rate_keeps_to_steps_that_contract)
 {
     check_rate("ef");
     check_rate("lazy");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(residual_of_contracting_codecs_stays_bounded),
-        cmocka_unit_test(codecs_that_do_not_contract_are_refused),
-        cmocka_unit_test(a_rate_keeps_to_steps_that_contract),
-    };
-    return cmocka_run_group_tests_name("contraction", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -24,7 +24,7 @@ static void fill(float *x, uint64_t seed)
 }
 
 /* A stream of frames, one directly after the other, with padding at the end. */
-static void a_stream_is_split_into_frames(void **state)
+TEST(a_stream_is_split_into_frames)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -65,7 +65,7 @@ static void a_stream_is_split_into_frames(void **state)
 
 /* The decoder expects frames of one length. The encoder never exceeds it, whatever state either end
  * has lost. */
-static void frames_never_exceed_frame_bytes(void **state)
+TEST(frames_never_exceed_frame_bytes)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -110,7 +110,7 @@ static void frames_never_exceed_frame_bytes(void **state)
     test_pair_close(&pair);
 }
 
-static void entries_are_stateless_where_a_call_says_so(void **state)
+TEST(entries_are_stateless_where_a_call_says_so)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -139,7 +139,7 @@ static void entries_are_stateless_where_a_call_says_so(void **state)
     test_pair_close(&pair);
 }
 
-static void a_reset_starts_every_key_anew(void **state)
+TEST(a_reset_starts_every_key_anew)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -163,7 +163,7 @@ static void a_reset_starts_every_key_anew(void **state)
 
 /* A frame that does not change prev still advances version and chain, and later frames start from
  * these. */
-static void frames_after_an_unchanged_sample_heal(void **state)
+TEST(frames_after_an_unchanged_sample_heal)
 {
     test_pair pair;
     float x[T * C], y[T * C], z[T * C];
@@ -194,7 +194,7 @@ static void frames_after_an_unchanged_sample_heal(void **state)
 }
 
 /* The text of an error names the field, and promises recovery only if recovery will follow. */
-static void error_sentences_name_what_is_wrong(void **state)
+TEST(error_sentences_name_what_is_wrong)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -265,7 +265,7 @@ static void nothing_is_imported(test_pair *pair, const saved_keys *out)
 
 /* The states of both ends are saved and loaded into new ends. The next frames are deltas, with the
  * same bytes as if there had been no interruption. */
-static void saved_ends_continue_where_they_stopped(void **state)
+TEST(saved_ends_continue_where_they_stopped)
 {
     test_pair pair, other;
     float x[N * T * C], y[N * T * C], z[N * T * C];
@@ -315,7 +315,7 @@ static void saved_ends_continue_where_they_stopped(void **state)
 
 /* States whose chain is right and whose shape or dtype is not: whoever wrote them, the first delta
  * is refused, and a key entry follows. */
-static void saved_states_of_another_shape_heal(void **state)
+TEST(saved_states_of_another_shape_heal)
 {
     for (int wrong_dtype = 0; wrong_dtype < 2; wrong_dtype++) {
         test_pair pair;
@@ -354,17 +354,4 @@ static void saved_states_of_another_shape_heal(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stream_is_split_into_frames),
-        cmocka_unit_test(frames_never_exceed_frame_bytes),
-        cmocka_unit_test(entries_are_stateless_where_a_call_says_so),
-        cmocka_unit_test(a_reset_starts_every_key_anew),
-        cmocka_unit_test(frames_after_an_unchanged_sample_heal),
-        cmocka_unit_test(saved_ends_continue_where_they_stopped),
-        cmocka_unit_test(saved_states_of_another_shape_heal),
-        cmocka_unit_test(error_sentences_name_what_is_wrong),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

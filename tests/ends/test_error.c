@@ -49,7 +49,7 @@ static void check_pieces(const char *config, const float *x, const float *y, siz
 
 /* At every visit and with every rounding, the error of each sample or row is at most what the
  * option allows, and nearly as much. */
-static void the_error_is_the_one_asked_for(void **state)
+TEST(the_error_is_the_one_asked_for)
 {
     static const struct {
         const char *options;
@@ -100,7 +100,7 @@ static void the_error_is_the_one_asked_for(void **state)
 }
 
 /* First visits have a limit of their own, whatever changes have. */
-static void first_visits_keep_to_key_error(void **state)
+TEST(first_visits_keep_to_key_error)
 {
     static const struct {
         const char *config;
@@ -126,7 +126,7 @@ static void first_visits_keep_to_key_error(void **state)
 
 /* Where some values are far larger than the others, the error is limited to a part of the norm of
  * the others, whose step is as small as without them. The large ones arrive as they are. */
-static void an_error_limit_holds_for_the_values_beside_outliers(void **state)
+TEST(an_error_limit_holds_for_the_values_beside_outliers)
 {
     static const char *const configs[] = {
         "direct:form=step,group=sample,error=0.05",
@@ -153,7 +153,7 @@ static void an_error_limit_holds_for_the_values_beside_outliers(void **state)
 
 /* A sample of zeros has the norm 0, so that no error is a part of it. Such a sample must arrive
  * nevertheless: after each visit, y is at most 1/242 of what it was before. */
-static void tensors_of_zeros_keep_an_error_limit(void **state)
+TEST(tensors_of_zeros_keep_an_error_limit)
 {
     static float x[N * SIZE], y[N * SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
@@ -174,7 +174,7 @@ static void tensors_of_zeros_keep_an_error_limit(void **state)
 }
 
 /* A sample with a NaN has no bound, but all its healthy rows arrive, however small the bound is. */
-static void rows_beside_a_nan_arrive_whatever_the_bound(void **state)
+TEST(rows_beside_a_nan_arrive_whatever_the_bound)
 {
     static float x[N * SIZE], y[N * SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C), ty = dw_tensor_3d(y, DW_F32, N, T, C);
@@ -298,7 +298,7 @@ static void try_bounded(bounded *b, test_random *random)
 /* Every value of y and of prev is within the bound, whatever x is. Encoding may be refused only if
  * prev has a dtype that cannot hold x to within the bound, or if the codec is direct, which cannot
  * send floats instead of codes; and then nothing has changed. */
-static void every_value_is_within_the_bound(void **state)
+TEST(every_value_is_within_the_bound)
 {
     static const char *const options[] = {"rounding=nearest", "rounding=stochastic,group=row",
                                           "rounding=dither", "rounding=nearest,group=16,key=f32",
@@ -319,7 +319,7 @@ static void every_value_is_within_the_bound(void **state)
 
 /* Where codes can keep to the bound, the encoder sends codes and no floats, and the largest error
  * of a frame is nearly the bound. */
-static void an_absolute_bound_is_nearly_reached(void **state)
+TEST(an_absolute_bound_is_nearly_reached)
 {
     static float x[N * SIZE], y[N * SIZE];
     test_random random = {8};
@@ -348,7 +348,7 @@ static void an_absolute_bound_is_nearly_reached(void **state)
 
 /* A sample that has changed too much for codes to keep to the bound is sent as floats, in an entry
  * of role sync, which the counter `resyncs` counts. */
-static void values_too_far_for_a_bound_are_sent_as_floats(void **state)
+TEST(values_too_far_for_a_bound_are_sent_as_floats)
 {
     float x[2 * 64], y[2 * 64];
     size_t expected;
@@ -380,7 +380,7 @@ static void values_too_far_for_a_bound_are_sent_as_floats(void **state)
 
 /* The decoder expects a change, but the encoder has forgotten the key and sends x itself, in f32,
  * which is longer than prev in bf16. The frame is not longer than the decoder expects. */
-static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
+TEST(frames_of_forgotten_keys_are_not_longer_than_expected)
 {
     float x[64] = {1, 2, 3}, y[64];
     size_t expected;
@@ -404,7 +404,7 @@ static void frames_of_forgotten_keys_are_not_longer_than_expected(void **state)
 /* With the option `limit`, key entries may be sent as short as changes. Such short entries might
  * not keep to the bound, so with error=abs the call fails instead: BUFFER_TOO_SMALL, and nothing
  * has changed. */
-static void an_error_limit_makes_no_short_entries(void **state)
+TEST(an_error_limit_makes_no_short_entries)
 {
     float x[64] = {1, 2, 3};
     test_pair pair;
@@ -418,19 +418,4 @@ static void an_error_limit_makes_no_short_entries(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_error_is_the_one_asked_for),
-        cmocka_unit_test(first_visits_keep_to_key_error),
-        cmocka_unit_test(an_error_limit_holds_for_the_values_beside_outliers),
-        cmocka_unit_test(tensors_of_zeros_keep_an_error_limit),
-        cmocka_unit_test(rows_beside_a_nan_arrive_whatever_the_bound),
-        cmocka_unit_test(every_value_is_within_the_bound),
-        cmocka_unit_test(an_absolute_bound_is_nearly_reached),
-        cmocka_unit_test(values_too_far_for_a_bound_are_sent_as_floats),
-        cmocka_unit_test(frames_of_forgotten_keys_are_not_longer_than_expected),
-        cmocka_unit_test(an_error_limit_makes_no_short_entries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

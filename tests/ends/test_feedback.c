@@ -39,7 +39,7 @@ static void expect_drained(const char *codec, int every)
     test_pair_close(&pair);
 }
 
-static void huge_values_do_not_stay_in_residuals(void **state)
+TEST(huge_values_do_not_stay_in_residuals)
 {
     static const char *const narrow[] = {"raw:f16", "randk:keep=0.05,dtype=f16",
                                          "topk:keep=0.005,dtype=f16", "lowrank:rank=2,dtype=f16"};
@@ -52,7 +52,7 @@ static void huge_values_do_not_stay_in_residuals(void **state)
 }
 
 /* Residuals that add up past the largest number of the dtype are counted, too. */
-static void sums_that_overflow_are_counted(void **state)
+TEST(sums_that_overflow_are_counted)
 {
     static const char *const codecs[] = {"randk:keep=0.25,dtype=f16,feedback=ef",
                                          "raw:f16,feedback=ef"};
@@ -111,7 +111,7 @@ static dw_status encode_with(const dw_key *with_keys, const dw_tensor *x,
     return dw_encode(f.pair.encoder, with_keys, x, options, f.pair.frame, f.pair.cap, &f.pair.len);
 }
 
-static void stateless_frames_leave_residuals_alone(void **state)
+TEST(stateless_frames_leave_residuals_alone)
 {
     static float back[N * SIZE];
     dw_tensor again = dw_tensor_3d(back, DW_F32, N, T, C);
@@ -141,7 +141,7 @@ static void stateless_frames_leave_residuals_alone(void **state)
     test_pair_close(&f.pair);
 }
 
-static void keys_are_forgotten_with_their_residuals(void **state)
+TEST(keys_are_forgotten_with_their_residuals)
 {
     dw_tensor held;
     begin("direct:bits=3,feedback=ef");
@@ -162,7 +162,7 @@ static void keys_are_forgotten_with_their_residuals(void **state)
     test_pair_close(&f.pair);
 }
 
-static void another_shape_starts_without_a_residual(void **state)
+TEST(another_shape_starts_without_a_residual)
 {
     static reference other;
     begin("direct:bits=3,feedback=ef");
@@ -177,7 +177,7 @@ static void another_shape_starts_without_a_residual(void **state)
 }
 
 /* What does not fit the quota is sent without feedback, and nothing is held of it. */
-static void the_quota_counts_residuals(void **state)
+TEST(the_quota_counts_residuals)
 {
     char text[160];
     dw_tensor held;
@@ -200,7 +200,7 @@ static void the_quota_counts_residuals(void **state)
 
 /* The residual of a place goes to the sample that has the place in the next frame, and to no other
  * slice. f.r.held is that of place 0 in slice 0, and of place 1 in slice 1. */
-static void places_have_residuals_of_their_own(void **state)
+TEST(places_have_residuals_of_their_own)
 {
     static float other[N * SIZE];
     const dw_key first = {0, 0}, last = {1, 1};
@@ -228,7 +228,7 @@ static void places_have_residuals_of_their_own(void **state)
 }
 
 /* The residuals of places are given back, saved and forgotten as those of keys are. */
-static void residuals_of_places_are_kept_like_others(void **state)
+TEST(residuals_of_places_are_kept_like_others)
 {
     dw_encoder *again;
     dw_tensor held;
@@ -258,7 +258,7 @@ static void residuals_of_places_are_kept_like_others(void **state)
 
 /* ---- Saved residuals ------------------------------------------------------------------------- */
 
-static void saved_residuals_continue(void **state)
+TEST(saved_residuals_continue)
 {
     dw_encoder *other, *delta;
     unsigned char *frame = malloc(1 << 20);
@@ -304,7 +304,7 @@ static void reference_back(const float *y)
         if (isfinite(y[i])) f.r.held[i] -= y[i];
 }
 
-static void frames_are_given_back(void **state)
+TEST(frames_are_given_back)
 {
     static const char *const configs[] = {
         "direct:bits=4,feedback=ef",
@@ -344,7 +344,7 @@ static void frames_are_given_back(void **state)
     }
 }
 
-static void encoders_without_feedback_take_nothing_back(void **state)
+TEST(encoders_without_feedback_take_nothing_back)
 {
     begin("direct:bits=4");
     test_pair_encode(&f.pair, keys, &f.x);
@@ -359,7 +359,7 @@ static void encoders_without_feedback_take_nothing_back(void **state)
 /* ---- Failed allocations ---------------------------------------------------------------------- */
 
 /* Whatever allocation fails, the residual remains, and the call succeeds when it is repeated. */
-static void failed_allocations_change_nothing(void **state)
+TEST(failed_allocations_change_nothing)
 {
     test_allocator allocator = {.fail_at = -1};
     begin("direct:bits=4,feedback=ef");
@@ -398,19 +398,5 @@ static void failed_allocations_change_nothing(void **state)
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(huge_values_do_not_stay_in_residuals),
-        cmocka_unit_test(sums_that_overflow_are_counted),
-        cmocka_unit_test(stateless_frames_leave_residuals_alone),
-        cmocka_unit_test(keys_are_forgotten_with_their_residuals),
-        cmocka_unit_test(another_shape_starts_without_a_residual),
-        cmocka_unit_test(the_quota_counts_residuals),
-        cmocka_unit_test(places_have_residuals_of_their_own),
-        cmocka_unit_test(residuals_of_places_are_kept_like_others),
-        cmocka_unit_test(saved_residuals_continue),
-        cmocka_unit_test(frames_are_given_back),
-        cmocka_unit_test(encoders_without_feedback_take_nothing_back),
-        cmocka_unit_test(failed_allocations_change_nothing),
-    };
-    return cmocka_run_group_tests_name("feedback", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

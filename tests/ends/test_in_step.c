@@ -263,7 +263,7 @@ static void settle(world *w)
     }
 }
 
-static void delta_heals_after_copies_were_lost_in_a_backing_store(void **state)
+TEST(delta_heals_after_copies_were_lost_in_a_backing_store)
 {
     uint64_t seed = test_seed();
     long accepted = 0, rejected = 0, faults = 0;
@@ -283,7 +283,7 @@ static void delta_heals_after_copies_were_lost_in_a_backing_store(void **state)
     assert_true(accepted > 1000 && rejected > 1000); /* both outcomes were really tried */
 }
 
-static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
+TEST(a_lost_frame_heals_with_a_delta_from_the_older_base)
 {
     float x[64], y[64];
     test_random random = {test_seed()};
@@ -307,7 +307,7 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
 
 /* Damaged memory: one bit of the decoder's copy changes. The state digest detects it, the decoder
  * drops the copy, and the next frame is a key frame. */
-static void a_damaged_copy_is_detected_and_dropped(void **state)
+TEST(a_damaged_copy_is_detected_and_dropped)
 {
     float x[64], y[64];
     test_random random = {test_seed()};
@@ -333,7 +333,7 @@ static void a_damaged_copy_is_detected_and_dropped(void **state)
     test_pair_close(&pair);
 }
 
-static void a_damaged_copy_is_never_offered_as_a_base(void **state)
+TEST(a_damaged_copy_is_never_offered_as_a_base)
 {
     float x[64], y[64];
     test_random random = {test_seed()};
@@ -367,7 +367,7 @@ static void a_damaged_copy_is_never_offered_as_a_base(void **state)
 
 /* An encoder that was created again with the same incarnation, but without its state, starts at
  * sequence 1 again. One NACK must be enough to make it continue after the decoder's sequence. */
-static void a_reused_incarnation_needs_one_refusal(void **state)
+TEST(a_reused_incarnation_needs_one_refusal)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
@@ -390,7 +390,7 @@ static void a_reused_incarnation_needs_one_refusal(void **state)
 /* Two key frames arrive after their keys were forgotten: one for the second time, one late, for the
  * first time. Neither may bring back a key that the encoder does not hold. Afterwards one refusal
  * per key is enough to agree again. */
-static void a_late_frame_does_not_restore_a_dropped_key(void **state)
+TEST(a_late_frame_does_not_restore_a_dropped_key)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
@@ -436,7 +436,7 @@ static void a_late_frame_does_not_restore_a_dropped_key(void **state)
 /* The decoder remembers the highest sequence of dropped keys for one incarnation only. An encoder
  * with another incarnation is not affected. A new encoder with the same incarnation learns the
  * sequence from a NACK, so that one refusal is enough. */
-static void dropped_sequences_count_for_one_incarnation(void **state)
+TEST(dropped_sequences_count_for_one_incarnation)
 {
     for (int namesake = 0; namesake < 2; namesake++) {
         float x[64] = {1}, y[64];
@@ -467,14 +467,5 @@ static void dropped_sequences_count_for_one_incarnation(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) worlds = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(delta_heals_after_copies_were_lost_in_a_backing_store),
-        cmocka_unit_test(a_lost_frame_heals_with_a_delta_from_the_older_base),
-        cmocka_unit_test(a_damaged_copy_is_detected_and_dropped),
-        cmocka_unit_test(a_damaged_copy_is_never_offered_as_a_base),
-        cmocka_unit_test(a_reused_incarnation_needs_one_refusal),
-        cmocka_unit_test(a_late_frame_does_not_restore_a_dropped_key),
-        cmocka_unit_test(dropped_sequences_count_for_one_incarnation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "support/tool.h"
 #include "wire/reply.h"
 
-static void a_full_quota_sends_stateless_and_never_fails(void **state)
+TEST(a_full_quota_sends_stateless_and_never_fails)
 {
     test_random random = {test_seed()};
     float x[3 * 64], y[3 * 64];
@@ -41,7 +41,7 @@ static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, f
 
 /* The first samples come no more: others take their place, within the quota, and both ends agree.
  * While samples come again, in any order, none gives way to another one. */
-static void samples_that_come_no_more_give_way(void **state)
+TEST(samples_that_come_no_more_give_way)
 {
     enum { HELD = 8, SAMPLES = 16, EPOCHS = 12 };
     float x[64], y[64];
@@ -70,7 +70,7 @@ static void samples_that_come_no_more_give_way(void **state)
 
 /* When both ends have the same quota, a new key must always find room in the end: after keys were
  * forgotten, frames were lost, or the encoder was created anew. */
-static void equal_quotas_never_lock_a_key_out(void **state)
+TEST(equal_quotas_never_lock_a_key_out)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
@@ -89,7 +89,7 @@ static void equal_quotas_never_lock_a_key_out(void **state)
     test_pair_close(&pair);
 }
 
-static void a_lost_announcement_is_repeated(void **state)
+TEST(a_lost_announcement_is_repeated)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
@@ -111,7 +111,7 @@ static void a_lost_announcement_is_repeated(void **state)
 }
 
 /* A stream of samples, each of which is seen once and then forgotten: neither end may grow. */
-static void forgotten_keys_leave_nothing_behind(void **state)
+TEST(forgotten_keys_leave_nothing_behind)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
@@ -128,7 +128,7 @@ static void forgotten_keys_leave_nothing_behind(void **state)
 /* An encoder that was restored with its incarnation, but without its state, learns from the reply
  * to its first frame up to which number frames are refused, also where a copy of an earlier encoder
  * is held of the key. */
-static void a_copy_of_another_encoder_hides_no_drop_number(void **state)
+TEST(a_copy_of_another_encoder_hides_no_drop_number)
 {
     float x[64] = {1}, y[64];
     test_pair first, second, restored;
@@ -161,7 +161,7 @@ static void a_copy_of_another_encoder_hides_no_drop_number(void **state)
 }
 
 /* The answer to a late frame of an incarnation that was replaced names no number of it. */
-static void an_incarnation_that_was_replaced_has_no_drop_number(void **state)
+TEST(an_incarnation_that_was_replaced_has_no_drop_number)
 {
     float x[64] = {1}, y[64];
     test_pair first, second;
@@ -192,7 +192,7 @@ static void an_incarnation_that_was_replaced_has_no_drop_number(void **state)
     test_pair_close(&first);
 }
 
-static void used_up_sequences_begin_a_new_incarnation(void **state)
+TEST(used_up_sequences_begin_a_new_incarnation)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
@@ -210,7 +210,7 @@ static void used_up_sequences_begin_a_new_incarnation(void **state)
     test_pair_close(&pair);
 }
 
-static void a_key_whose_shape_changes_starts_anew(void **state)
+TEST(a_key_whose_shape_changes_starts_anew)
 {
     float x[512], y[512];
     test_random random = {test_seed()};
@@ -227,18 +227,4 @@ static void a_key_whose_shape_changes_starts_anew(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
-        cmocka_unit_test(samples_that_come_no_more_give_way),
-        cmocka_unit_test(equal_quotas_never_lock_a_key_out),
-        cmocka_unit_test(a_lost_announcement_is_repeated),
-        cmocka_unit_test(forgotten_keys_leave_nothing_behind),
-        cmocka_unit_test(a_copy_of_another_encoder_hides_no_drop_number),
-        cmocka_unit_test(an_incarnation_that_was_replaced_has_no_drop_number),
-        cmocka_unit_test(used_up_sequences_begin_a_new_incarnation),
-        cmocka_unit_test(a_key_whose_shape_changes_starts_anew),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

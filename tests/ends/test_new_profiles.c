@@ -49,7 +49,7 @@ static dw_status copy_decoder(void *context, dw_key key, const void *saved, size
 
 /* A frame after a change is that of ends which had the profile all the time and hold the same
  * prev. A decoder that was not given the profile refuses the frame, and nothing has changed. */
-static void a_new_profile_is_used_from_the_next_frame_on(void **state)
+TEST(a_new_profile_is_used_from_the_next_frame_on)
 {
     static const char *const configs[] = {"delta:form=step,incarnation=5", "direct:form=step",
                                           "delta:form=step,error=0.05,entropy=rans,incarnation=5"};
@@ -92,7 +92,7 @@ static void a_new_profile_is_used_from_the_next_frame_on(void **state)
 
 /* A decoder knows the last four that were added, and encoders can go back to any of them, or to
  * none. */
-static void a_decoder_knows_the_last_four_profiles(void **state)
+TEST(a_decoder_knows_the_last_four_profiles)
 {
     static float x[SIZE], y[SIZE];
     test_random random = {2};
@@ -119,7 +119,7 @@ static void a_decoder_knows_the_last_four_profiles(void **state)
     test_pair_close(&pair);
 }
 
-static void profiles_that_an_end_cannot_use_are_refused(void **state)
+TEST(profiles_that_an_end_cannot_use_are_refused)
 {
     static const char *const configs[] = {"delta:bits=4", "raw:f32",
                                           "direct:form=step,group=sample",
@@ -148,7 +148,7 @@ static void profiles_that_an_end_cannot_use_are_refused(void **state)
 }
 
 /* Every allocation fails once; the end goes on with what it had. */
-static void without_memory_an_end_goes_on_as_before(void **state)
+TEST(without_memory_an_end_goes_on_as_before)
 {
     static float x[SIZE], y[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
@@ -173,13 +173,4 @@ static void without_memory_an_end_goes_on_as_before(void **state)
     dw_profile_destroy(profile);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_profile_is_used_from_the_next_frame_on),
-        cmocka_unit_test(a_decoder_knows_the_last_four_profiles),
-        cmocka_unit_test(profiles_that_an_end_cannot_use_are_refused),
-        cmocka_unit_test(without_memory_an_end_goes_on_as_before),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -117,7 +117,7 @@ static void fail_each_allocation(const char *config)
     print_message("%s: %ld allocations failed in turn\n", config, calls);
 }
 
-static void every_allocation_may_fail_once(void **state)
+TEST(every_allocation_may_fail_once)
 {
     fail_each_allocation("delta:bits=4,incarnation=3");
     fail_each_allocation("delta:bits=4,prev=8,incarnation=3");
@@ -129,7 +129,7 @@ static void every_allocation_may_fail_once(void **state)
     fail_each_allocation("blocks:codebook=quantile,feedback=ef,incarnation=3");
 }
 
-static void without_memory_nothing_is_created(void **state)
+TEST(without_memory_nothing_is_created)
 {
     test_allocator allocator = {.fail_at = 0};
     dw_config config = {.struct_size = sizeof config};
@@ -142,11 +142,4 @@ static void without_memory_nothing_is_created(void **state)
     assert_null(decoder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_allocation_may_fail_once),
-        cmocka_unit_test(without_memory_nothing_is_created),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

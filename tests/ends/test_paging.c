@@ -121,7 +121,7 @@ static void run(const char *config, uint64_t copy_bytes, bool replies)
     }
 }
 
-static void changes_have_the_same_bytes_with_a_backing_store(void **state)
+TEST(changes_have_the_same_bytes_with_a_backing_store)
 {
     run("delta:bits=4,prev=f32", 4 * VALUES, true);
     run("delta:bits=2,prev=bf16,replies=never", 2 * VALUES, false);
@@ -129,14 +129,14 @@ static void changes_have_the_same_bytes_with_a_backing_store(void **state)
     run("delta:form=step,step=0.5,rounding=dither,entropy=rans", 2 * VALUES, true);
 }
 
-static void residuals_have_the_same_bytes_with_a_backing_store(void **state)
+TEST(residuals_have_the_same_bytes_with_a_backing_store)
 {
     run("direct:bits=2,feedback=ef", 4 * VALUES, false);
     run("lowrank:rank=2,feedback=ef", 4 * VALUES + 4 * 2 * CHANNELS, false);
 }
 
 /* A frame that carries prev itself, saved states, and frames that are given back and undone. */
-static void other_calls_read_what_they_need(void **state)
+TEST(other_calls_read_what_they_need)
 {
     rig r;
     dw_key keys[AT_ONCE];
@@ -173,7 +173,7 @@ static void other_calls_read_what_they_need(void **state)
     close_rig(&r);
 }
 
-static void frames_are_given_back_and_undone(void **state)
+TEST(frames_are_given_back_and_undone)
 {
     rig r;
     dw_key keys[AT_ONCE];
@@ -196,7 +196,7 @@ static void frames_are_given_back_and_undone(void **state)
 }
 
 /* The disk is full: the call says so, and the next one goes on as if it had not been made. */
-static void a_write_that_fails_changes_nothing(void **state)
+TEST(a_write_that_fails_changes_nothing)
 {
     rig r;
     dw_key keys[AT_ONCE];
@@ -233,7 +233,7 @@ static void a_write_that_fails_changes_nothing(void **state)
 }
 
 /* What was lost is counted; an encoder sends x itself, a decoder asks for it. */
-static void a_copy_that_cannot_be_read_is_sent_again(void **state)
+TEST(a_copy_that_cannot_be_read_is_sent_again)
 {
     for (int decoder = 0; decoder < 2; decoder++) {
         rig r;
@@ -264,7 +264,7 @@ static void a_copy_that_cannot_be_read_is_sent_again(void **state)
     }
 }
 
-static void imported_copies_are_paged_out_too(void **state)
+TEST(imported_copies_are_paged_out_too)
 {
     rig r;
     open_rig(&r, "delta:bits=4,prev=f32", 0);
@@ -281,7 +281,7 @@ static void imported_copies_are_paged_out_too(void **state)
 }
 
 /* A decoder that has lost a copy while it was asked for it does not take an older one. */
-static void a_lost_copy_is_not_brought_back_by_an_old_frame(void **state)
+TEST(a_lost_copy_is_not_brought_back_by_an_old_frame)
 {
     rig r;
     dw_tensor prev;
@@ -303,7 +303,7 @@ static void a_lost_copy_is_not_brought_back_by_an_old_frame(void **state)
     close_rig(&r);
 }
 
-static void hosts_that_cannot_be_used_are_refused(void **state)
+TEST(hosts_that_cannot_be_used_are_refused)
 {
     static const dw_backing empty = {0};
     dw_host wrong[4] = {{.struct_size = sizeof wrong[0], .backing = &empty},
@@ -327,18 +327,4 @@ static void hosts_that_cannot_be_used_are_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_have_the_same_bytes_with_a_backing_store),
-        cmocka_unit_test(residuals_have_the_same_bytes_with_a_backing_store),
-        cmocka_unit_test(other_calls_read_what_they_need),
-        cmocka_unit_test(frames_are_given_back_and_undone),
-        cmocka_unit_test(a_write_that_fails_changes_nothing),
-        cmocka_unit_test(a_copy_that_cannot_be_read_is_sent_again),
-        cmocka_unit_test(imported_copies_are_paged_out_too),
-        cmocka_unit_test(a_lost_copy_is_not_brought_back_by_an_old_frame),
-        cmocka_unit_test(hosts_that_cannot_be_used_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -126,7 +126,7 @@ static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, 
 
 static uint32_t share; /* one case in so many is run */
 
-static void threads_change_no_bit(void **state)
+TEST(threads_change_no_bit)
 {
     static const struct {
         const char *config;
@@ -193,7 +193,7 @@ static void threads_change_no_bit(void **state)
 }
 
 /* With a single chunk no other thread is woken. */
-static void small_tensors_stay_in_their_thread(void **state)
+TEST(small_tensors_stay_in_their_thread)
 {
     float data[64 * 64] = {1};
     dw_key key = {1, 0};
@@ -206,7 +206,7 @@ static void small_tensors_stay_in_their_thread(void **state)
 }
 
 /* A payload is digested in parts, and a change in any of them must be found. */
-static void a_flipped_bit_anywhere_is_found_by_threads_too(void **state)
+TEST(a_flipped_bit_anywhere_is_found_by_threads_too)
 {
     enum { T = 40, C = 1024 };
     float *data = malloc((size_t)T * C * 4);
@@ -231,10 +231,5 @@ static void a_flipped_bit_anywhere_is_found_by_threads_too(void **state)
 int main(int argc, char **argv)
 {
     share = test_share(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(small_tensors_stay_in_their_thread),
-        cmocka_unit_test(a_flipped_bit_anywhere_is_found_by_threads_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

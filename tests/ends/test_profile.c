@@ -66,7 +66,7 @@ static double norm(const known *k, const float *values, const float *minus, size
     return sqrt(sum);
 }
 
-static void nan_stays_in_its_row_and_rows_of_zeros_arrive(void **state)
+TEST(nan_stays_in_its_row_and_rows_of_zeros_arrive)
 {
     enum { T = 6, C = 320, SIZE = T * C };
     static float x[SIZE], y[SIZE], change[C];
@@ -102,7 +102,7 @@ static void nan_stays_in_its_row_and_rows_of_zeros_arrive(void **state)
 }
 
 /* A limit of the error is one in units of the weights, of x and not of its distance from means. */
-static void rows_keep_to_an_error_in_units_of_the_weights(void **state)
+TEST(rows_keep_to_an_error_in_units_of_the_weights)
 {
     enum { T = 5, C = 320, SIZE = T * C };
     static float x[SIZE], y[SIZE];
@@ -142,7 +142,7 @@ static void fill_like_activations(test_random *random, float *x)
     }
 }
 
-static void a_fit_finds_means_of_both_kinds_of_rows_and_weights(void **state)
+TEST(a_fit_finds_means_of_both_kinds_of_rows_and_weights)
 {
     static float x[FIT], g[FIT];
     test_random random = {3};
@@ -174,7 +174,7 @@ static void a_fit_finds_means_of_both_kinds_of_rows_and_weights(void **state)
 
 /* Channels that are constant in the rows of the fit, also at values that bf16 does not have, get no
  * weight near 0, by which what they do in other rows would become the largest of all. */
-static void channels_that_did_not_vary_do_no_harm_when_they_do(void **state)
+TEST(channels_that_did_not_vary_do_no_harm_when_they_do)
 {
     static float x[FIT], y[FIT];
     test_random random = {6};
@@ -205,7 +205,7 @@ static void channels_that_did_not_vary_do_no_harm_when_they_do(void **state)
 }
 
 /* Deviations are those from the means that are subtracted, which are bf16: 100.3 becomes 100.5. */
-static void weights_know_how_means_are_rounded(void **state)
+TEST(weights_know_how_means_are_rounded)
 {
     static float x[FIT];
     test_random random = {7};
@@ -222,7 +222,7 @@ static void weights_know_how_means_are_rounded(void **state)
 /* ---- What is refused ---------------------------------------------------------------------------
  */
 
-static void an_end_without_the_profile_refuses_frames(void **state)
+TEST(an_end_without_the_profile_refuses_frames)
 {
     enum { T = 2, C = 64 };
     static float x[T * C], y[T * C], narrow[T * 32];
@@ -270,7 +270,7 @@ static void an_end_without_the_profile_refuses_frames(void **state)
     dw_profile_destroy(k.profile);
 }
 
-static void wrong_values_make_no_profile(void **state)
+TEST(wrong_values_make_no_profile)
 {
     static const float wrong[] = {0, -0.5f, 1.01f, 0x1p-25f, NAN, INFINITY};
     float values[4 * 3] = {1, 1, 1};
@@ -301,7 +301,7 @@ static void wrong_values_make_no_profile(void **state)
 }
 
 /* Every allocation fails once. */
-static void without_memory_there_is_no_profile(void **state)
+TEST(without_memory_there_is_no_profile)
 {
     float x[4 * 8] = {1, 2, 3};
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, 8);
@@ -318,7 +318,7 @@ static void without_memory_there_is_no_profile(void **state)
     assert_int_equal(status, DW_OK);
 }
 
-static void wrong_configs_with_profiles_are_refused(void **state)
+TEST(wrong_configs_with_profiles_are_refused)
 {
     static const test_wrong_config wrong[] = {
         {"direct:profile=7", "profile"},
@@ -337,18 +337,4 @@ static void wrong_configs_with_profiles_are_refused(void **state)
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nan_stays_in_its_row_and_rows_of_zeros_arrive),
-        cmocka_unit_test(rows_keep_to_an_error_in_units_of_the_weights),
-        cmocka_unit_test(a_fit_finds_means_of_both_kinds_of_rows_and_weights),
-        cmocka_unit_test(channels_that_did_not_vary_do_no_harm_when_they_do),
-        cmocka_unit_test(weights_know_how_means_are_rounded),
-        cmocka_unit_test(an_end_without_the_profile_refuses_frames),
-        cmocka_unit_test(wrong_values_make_no_profile),
-        cmocka_unit_test(without_memory_there_is_no_profile),
-        cmocka_unit_test(wrong_configs_with_profiles_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

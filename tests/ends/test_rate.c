@@ -55,7 +55,7 @@ static double mean_of(test_pair *pair, float *x, test_random *random, source fro
 
 /* The mean of 50 frames is within 1 % of the rate, as docs/codecs.md promises, from the first frame
  * on. */
-static void frames_take_as_many_bits_as_the_rate_says(void **state)
+TEST(frames_take_as_many_bits_as_the_rate_says)
 {
     static const struct {
         const char *codec, *options;
@@ -100,7 +100,7 @@ static void frames_take_as_many_bits_as_the_rate_says(void **state)
 /* The mean of 50 frames is within 1 % of the rate although the distribution of the values has
  * changed before them. It is so, too, after 200 frames of zeros, which cannot take as many bits as
  * the rate says: the encoder does not make up for all the bits that these frames have not used. */
-static void rate_is_kept_when_the_values_change(void **state)
+TEST(rate_is_kept_when_the_values_change)
 {
     static const char config[] = "direct:form=step,group=sample,entropy=rans,rate=1.5";
     static float x[SIZE];
@@ -125,7 +125,7 @@ static void rate_is_kept_when_the_values_change(void **state)
 
 /* The rate 0.05 would need steps that are larger than the option `step` allows for dithered
  * changes. The encoder keeps to that limit, so prev comes closer to the same x with every visit. */
-static void a_rate_keeps_steps_within_limits(void **state)
+TEST(a_rate_keeps_steps_within_limits)
 {
     static float x[SIZE], y[SIZE];
     test_random random = {5};
@@ -149,7 +149,7 @@ static void a_rate_keeps_steps_within_limits(void **state)
 /* The encoder learns from the lengths of the frames that it made. A call that fails for lack of
  * room changes nothing, and neither does the rounding mode of the calling thread: two encoders of
  * which one meets both make the same frames. */
-static void failed_encodes_do_not_count_for_a_rate(void **state)
+TEST(failed_encodes_do_not_count_for_a_rate)
 {
     static const char config[] =
         "delta:form=step,group=sample,entropy=rans,rate=1.1,skip=0.9,incarnation=7";
@@ -197,7 +197,7 @@ static size_t payloads_of(test_pair *pair, const dw_tensor *tx, uint8_t *to)
 /* dw_encoder_reset makes the encoder forget what it has learned about the step: the next frame with
  * the same x has the same payloads as its first one. With nearest rounding no random numbers differ
  * between the two, so the bits are compared. */
-static void a_reset_encoder_begins_anew(void **state)
+TEST(a_reset_encoder_begins_anew)
 {
     static float x[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, T, C);
@@ -241,7 +241,7 @@ static size_t taken_over(const char *config, dw_encoder *from, const dw_tensor *
 /* What an encoder has learned about the step is not saved with its keys: an encoder that the keys
  * are imported to begins with the step of a new one. That is 2 for a rate of one bit, so its frame
  * has the same bytes as that of an encoder with step=2. */
-static void an_encoder_with_saved_keys_begins_anew(void **state)
+TEST(an_encoder_with_saved_keys_begins_anew)
 {
     static const char config[] = "delta:form=step,group=sample,entropy=rans,rate=1,incarnation=7";
     static float x[SIZE];
@@ -267,7 +267,7 @@ static void an_encoder_with_saved_keys_begins_anew(void **state)
 }
 
 /* What an encoder keeps beside its keys goes on: its rate, and the numbers that it draws. */
-static void a_saved_encoder_goes_on_without_keys(void **state)
+TEST(a_saved_encoder_goes_on_without_keys)
 {
     static const char *const configs[] = {
         "direct:form=step,group=sample,entropy=rans,rate=0.7",
@@ -309,7 +309,7 @@ static dw_status keep_last(void *context, dw_key key, const void *saved, size_t 
     return DW_OK;
 }
 
-static void a_rate_that_cannot_be_is_refused(void **state)
+TEST(a_rate_that_cannot_be_is_refused)
 {
     test_pair pair, other;
     uint8_t saved[112], bad[112];
@@ -336,17 +336,4 @@ static void a_rate_that_cannot_be_is_refused(void **state)
     test_pair_close(&other);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_take_as_many_bits_as_the_rate_says),
-        cmocka_unit_test(rate_is_kept_when_the_values_change),
-        cmocka_unit_test(a_rate_keeps_steps_within_limits),
-        cmocka_unit_test(failed_encodes_do_not_count_for_a_rate),
-        cmocka_unit_test(a_reset_encoder_begins_anew),
-        cmocka_unit_test(an_encoder_with_saved_keys_begins_anew),
-        cmocka_unit_test(a_saved_encoder_goes_on_without_keys),
-        cmocka_unit_test(a_rate_that_cannot_be_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -108,7 +108,7 @@ static const struct {
      {{0.0135, 0.0195, 6.4}, {0.0135, 0.0195, 6.4}, {0.02, 0.0205, 6.3}}},
 };
 
-static void codecs_keep_to_their_errors_and_bits_on_real_tensors(void **state)
+TEST(codecs_keep_to_their_errors_and_bits_on_real_tensors)
 {
     static float x[SIZE];
     for (int t = 0; t < 3; t++) {
@@ -161,7 +161,7 @@ static visited visit(const char *codec, const char *prev, float part)
 }
 
 /* With a limit for the error, only bits pay for what 4 bits lose. */
-static void prev_in_8_bits_costs_5_percent_and_in_4_bits_what_its_page_says(void **state)
+TEST(prev_in_8_bits_costs_5_percent_and_in_4_bits_what_its_page_says)
 {
     static const char *const codecs[] = {"delta:bits=4", "delta:form=step,error=0.06,entropy=rans"};
     static const float parts[] = {0.04f, 0.1f, 0.24f};
@@ -177,13 +177,4 @@ static void prev_in_8_bits_costs_5_percent_and_in_4_bits_what_its_page_says(void
     }
 }
 
-int main(int argc, char **argv)
-{
-    if (argc != 2) return 2;
-    path = argv[1];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codecs_keep_to_their_errors_and_bits_on_real_tensors),
-        cmocka_unit_test(prev_in_8_bits_costs_5_percent_and_in_4_bits_what_its_page_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS_GIVEN(path)

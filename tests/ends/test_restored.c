@@ -125,7 +125,7 @@ static void live(const char *config, uint64_t seed)
     assert_true(changes > LIVES / 4 && changes < (uint64_t)LIVES * ROUNDS * KEYS);
 }
 
-static void restored_ends_refuse_nothing_once_they_have_compared(void **state)
+TEST(restored_ends_refuse_nothing_once_they_have_compared)
 {
     uint64_t seed = test_seed();
     live("delta:bits=3,prev=f32", seed);
@@ -141,12 +141,11 @@ static void send_reliably(test_pair *pair, test_random *random, uint64_t from, u
 
 /* After the decoder has met another encoder, this one goes on under a new incarnation; what it
  * holds of the old one is no base, and would keep the rest from being restored. */
-static void an_encoder_that_was_replaced_exports_what_it_can_import(void **state)
+TEST(an_encoder_that_was_replaced_exports_what_it_can_import)
 {
     test_random random = {.state = test_seed()};
     test_pair pair, other;
     static saved_end saved;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, CHANNELS, DW_F32);
     test_pair_open(&other, "delta:bits=4", 1, 1, CHANNELS, DW_F32);
     send_reliably(&pair, &random, 0, KEYS);
@@ -189,12 +188,11 @@ static void encode_alike(dw_encoder *one, dw_encoder *other, const test_pair *pa
 }
 
 /* The copy of the old incarnation leaves no room for others, so no key is saved. */
-static void an_encoder_that_saves_no_key_saves_which_numbers_it_draws(void **state)
+TEST(an_encoder_that_saves_no_key_saves_which_numbers_it_draws)
 {
     test_random random = {.state = test_seed()};
     test_pair pair, other;
     static saved_end saved;
-    (void)state;
     test_pair_open(&pair, "delta:bits=4,rounding=stochastic,prev=f32,quota_bytes=300", 1, 1,
                    CHANNELS, DW_F32);
     test_pair_open(&other, "delta:bits=4,rounding=stochastic,prev=f32", 1, 1, CHANNELS, DW_F32);
@@ -217,12 +215,4 @@ static void an_encoder_that_saves_no_key_saves_which_numbers_it_draws(void **sta
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(restored_ends_refuse_nothing_once_they_have_compared),
-        cmocka_unit_test(an_encoder_that_was_replaced_exports_what_it_can_import),
-        cmocka_unit_test(an_encoder_that_saves_no_key_saves_which_numbers_it_draws),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -83,7 +83,7 @@ static void walk(const char *config, uint64_t quota, uint32_t t, uint32_t c)
     close_ends(&e);
 }
 
-static void the_quota_bounds_memory(void **state)
+TEST(the_quota_bounds_memory)
 {
     walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 12, 512); /* up to 480 KiB a copy */
     walk("delta:bits=4,quota_bytes=33554432", 32 * MIB, 3, 128);  /* up to 30 KiB */
@@ -91,7 +91,7 @@ static void the_quota_bounds_memory(void **state)
 }
 
 /* With this many keys even the table of the keys is large. */
-static void counters_include_all_memory(void **state)
+TEST(counters_include_all_memory)
 {
     enum { MANY = 10000 };
     ends e;
@@ -103,7 +103,7 @@ static void counters_include_all_memory(void **state)
 }
 
 /* The memory of forgotten keys goes back to the allocator, and is not only kept for other keys. */
-static void forgotten_keys_give_memory_back(void **state)
+TEST(forgotten_keys_give_memory_back)
 {
     ends e;
     open_ends(&e, "delta:bits=4", 256, 512);
@@ -117,12 +117,4 @@ static void forgotten_keys_give_memory_back(void **state)
     close_ends(&e);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_quota_bounds_memory),
-        cmocka_unit_test(counters_include_all_memory),
-        cmocka_unit_test(forgotten_keys_give_memory_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

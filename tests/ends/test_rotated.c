@@ -27,7 +27,7 @@ static void rotate(float *values, size_t n, uint32_t width)
 /* ---- NaN ------------------------------------------------------------------------------------- */
 
 /* Fills y with what must arrive if element `at` of x is NaN: NaN in its block, and in its piece. */
-static void nan_stays_in_its_blocks(void **state)
+TEST(nan_stays_in_its_blocks)
 {
     static const struct {
         const char *config;
@@ -68,7 +68,7 @@ static void nan_stays_in_its_blocks(void **state)
 
 /* Sums of the largest values there are do not become NaN: x is finite, and so is y, or the block is
  * poisoned as a whole. */
-static void sums_of_huge_values_become_no_nan(void **state)
+TEST(sums_of_huge_values_become_no_nan)
 {
     enum { C = 256 };
     static float x[C], y[C];
@@ -90,7 +90,7 @@ static void sums_of_huge_values_become_no_nan(void **state)
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 /* The limit of a norm also holds where a change is coded and x itself decides about the step. */
-static void changes_keep_to_an_error(void **state)
+TEST(changes_keep_to_an_error)
 {
     enum { T = 5, C = 320, SIZE = T * C };
     static float x[SIZE], y[SIZE];
@@ -124,7 +124,7 @@ static double largest(const float *values, size_t n)
 }
 
 /* What a form states of its contraction holds for rotated values. */
-static void residuals_of_rotated_values_are_bounded(void **state)
+TEST(residuals_of_rotated_values_are_bounded)
 {
     enum { T = 4, C = 320, SIZE = T * C };
     static float x[SIZE], y[SIZE], coded[SIZE], held[SIZE];
@@ -172,7 +172,7 @@ static void residuals_of_rotated_values_are_bounded(void **state)
 
 /* ---- What is refused ------------------------------------------------------------------------- */
 
-static void blocks_must_divide_a_token(void **state)
+TEST(blocks_must_divide_a_token)
 {
     static float x[4 * 200], y[4 * 200];
     test_pair pair;
@@ -193,7 +193,7 @@ static void blocks_must_divide_a_token(void **state)
     test_pair_close(&pair);
 }
 
-static void wrong_rotated_configs_are_refused(void **state)
+TEST(wrong_rotated_configs_are_refused)
 {
     static const test_wrong_config wrong[] = {
         {"direct:transform=fourier", "none hadamard"},
@@ -218,15 +218,4 @@ static void wrong_rotated_configs_are_refused(void **state)
     test_configs(wrong, sizeof wrong / sizeof *wrong, right, sizeof right / sizeof *right);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nan_stays_in_its_blocks),
-        cmocka_unit_test(sums_of_huge_values_become_no_nan),
-        cmocka_unit_test(changes_keep_to_an_error),
-        cmocka_unit_test(residuals_of_rotated_values_are_bounded),
-        cmocka_unit_test(blocks_must_divide_a_token),
-        cmocka_unit_test(wrong_rotated_configs_are_refused),
-    };
-    return cmocka_run_group_tests_name("rotated", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

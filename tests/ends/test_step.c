@@ -75,7 +75,7 @@ static void compare_gaps(const char *config, uint32_t t, uint32_t c, dw_dtype dt
 }
 
 /* Gaps between tokens change no bit of a frame, with any codec, group and rounding. */
-static void gaps_between_rows_change_no_bit(void **state)
+TEST(gaps_between_rows_change_no_bit)
 {
     static const char *const codecs[] = {"direct", "delta"}, *const groups[] = {"sample", "row",
                                                                                 "64", "16"};
@@ -98,7 +98,7 @@ static void gaps_between_rows_change_no_bit(void **state)
  * are such that the smallest error of the sums would change the step: three times their root mean
  * square is 1 + 2^-8 + 2^-24, which is half way between two binary32, and the lower one of them is
  * half way between two bf16. Sums that are rounded upwards would give a larger step. */
-static void the_callers_rounding_mode_does_not_matter(void **state)
+TEST(the_callers_rounding_mode_does_not_matter)
 {
     enum { T = 120, C = 1000 };
     static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
@@ -131,7 +131,7 @@ static void the_callers_rounding_mode_does_not_matter(void **state)
 
 /* A NaN or an infinity poisons all elements that share its step, and no others: they arrive as NaN,
  * and their prev stays as it was. */
-static void poison_reaches_what_shares_the_step(void **state)
+TEST(poison_reaches_what_shares_the_step)
 {
     enum { T = 3, C = 2100, SIZE = T * C };
     static const struct {
@@ -171,7 +171,7 @@ static void poison_reaches_what_shares_the_step(void **state)
 
 /* A poisoned key entry sets prev to 0. The values of the sample arrive with the next visit, as a
  * change. */
-static void a_poisoned_key_entry_starts_from_zero(void **state)
+TEST(a_poisoned_key_entry_starts_from_zero)
 {
     float x[64], y[64];
     test_pair pair;
@@ -239,7 +239,7 @@ static beside errors_beside(const char *config, size_t place, float outlier)
 /* One value that is far larger than the others changes neither the step of the others nor their
  * error, whatever the rounding and whoever shares the step, in entries that carry x itself and in
  * changes; and it arrives as it is. */
-static void an_outlier_leaves_the_error_of_the_other_values(void **state)
+TEST(an_outlier_leaves_the_error_of_the_other_values)
 {
     static const char *const configs[] = {
         "direct:form=step,group=sample,step=0.5,incarnation=7",
@@ -276,7 +276,7 @@ static void an_outlier_leaves_the_error_of_the_other_values(void **state)
 }
 
 /* With feedback, an escaped value is sent together with what earlier visits left of it. */
-static void an_escaped_value_carries_its_residual(void **state)
+TEST(an_escaped_value_carries_its_residual)
 {
     static float x[VALUES], y[VALUES];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, ROWS, CHANNELS), ty = tx;
@@ -296,7 +296,7 @@ static void an_escaped_value_carries_its_residual(void **state)
 
 /* However values are distributed, every value arrives to within a step, because the room of a tile
  * suffices for all that escape. */
-static void the_room_of_a_tile_suffices_for_all_that_escapes(void **state)
+TEST(the_room_of_a_tile_suffices_for_all_that_escapes)
 {
     static const char *const configs[] = {
         "direct:form=step,group=sample,step=0.07",
@@ -332,7 +332,7 @@ static void the_room_of_a_tile_suffices_for_all_that_escapes(void **state)
 
 /* With deadzone=0.75, values of up to 0.75 steps become 0. All others are rounded to the nearest
  * step, as without a dead zone. */
-static void values_in_the_dead_zone_become_zero(void **state)
+TEST(values_in_the_dead_zone_become_zero)
 {
     static float x[512], y[512], plain[512];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 2, 256), ty = tx;
@@ -356,7 +356,7 @@ static void values_in_the_dead_zone_become_zero(void **state)
 
 /* The counters say how many groups a frame has, how many of them are all zeros, and how large the
  * error is, which the encoder measures of a part of the values. */
-static void counters_describe_the_frame(void **state)
+TEST(counters_describe_the_frame)
 {
     enum { T = 64, C = 1000, SIZE = T * C };
     static float x[N * SIZE], y[N * SIZE];
@@ -392,18 +392,4 @@ static void counters_describe_the_frame(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gaps_between_rows_change_no_bit),
-        cmocka_unit_test(the_callers_rounding_mode_does_not_matter),
-        cmocka_unit_test(poison_reaches_what_shares_the_step),
-        cmocka_unit_test(a_poisoned_key_entry_starts_from_zero),
-        cmocka_unit_test(an_outlier_leaves_the_error_of_the_other_values),
-        cmocka_unit_test(an_escaped_value_carries_its_residual),
-        cmocka_unit_test(the_room_of_a_tile_suffices_for_all_that_escapes),
-        cmocka_unit_test(values_in_the_dead_zone_become_zero),
-        cmocka_unit_test(counters_describe_the_frame),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -31,7 +31,7 @@ static double norm_of(const float *x, const float *y, size_t n)
 
 /* However large the step is, making all values 0 is one of the ways that are compared. So the error
  * is never larger than what is coded, and changes bring prev closer to x. */
-static void errors_never_exceed_what_is_coded(void **state)
+TEST(errors_never_exceed_what_is_coded)
 {
     static const double steps[] = {0.07, 0.5, 1, 1.5, 2, 3, 10, 90};
     static float x[SIZE], y[SIZE];
@@ -61,7 +61,7 @@ static void errors_never_exceed_what_is_coded(void **state)
 
 /* A NaN poisons the piece that it is in, and no other: rows here, of which four share a lane's walk
  * through the trellis. */
-static void poison_stays_in_its_row(void **state)
+TEST(poison_stays_in_its_row)
 {
     static const char *const configs[] = {
         "direct:form=step,group=row,rounding=trellis,entropy=rans",
@@ -83,7 +83,7 @@ static void poison_stays_in_its_row(void **state)
 }
 
 /* Values of more than 124 steps arrive as they are, and are counted. */
-static void values_too_large_for_a_trellis_arrive_as_they_are(void **state)
+TEST(values_too_large_for_a_trellis_arrive_as_they_are)
 {
     static float x[SIZE], y[SIZE];
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
@@ -110,7 +110,7 @@ static uint8_t *parts_of(test_pair *pair)
 
 /* The decoder needs no option to read a trellis. It refuses one where codes are dithered, and one
  * in codes that are not in steps. */
-static void decoders_read_a_trellis_without_an_option(void **state)
+TEST(decoders_read_a_trellis_without_an_option)
 {
     static const char *const others[] = {
         "direct:form=step,group=sample,rounding=dither,step=0.5,entropy=rans,incarnation=7",
@@ -146,10 +146,5 @@ static void decoders_read_a_trellis_without_an_option(void **state)
 int main(void)
 {
     if (!test_can_run()) return 77;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_never_exceed_what_is_coded),
-        cmocka_unit_test(poison_stays_in_its_row),
-        cmocka_unit_test(values_too_large_for_a_trellis_arrive_as_they_are),
-        cmocka_unit_test(decoders_read_a_trellis_without_an_option)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void check_undo(const char *codec, float decay, dw_dtype dtype)
     end();
 }
 
-static void undo_restores_residuals(void **state)
+TEST(undo_restores_residuals)
 {
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     static const char *const codecs[] = {
@@ -145,7 +145,7 @@ static void undo_restores_residuals(void **state)
     }
 }
 
-static void only_the_last_frame_of_a_key_is_undone(void **state)
+TEST(only_the_last_frame_of_a_key_is_undone)
 {
     begin("direct:bits=4", 0.9f, DW_F32);
     visit(false);
@@ -181,7 +181,7 @@ static void only_the_last_frame_of_a_key_is_undone(void **state)
     end();
 }
 
-static void decay_needs_feedback(void **state)
+TEST(decay_needs_feedback)
 {
     dw_config config;
     dw_why why;
@@ -200,12 +200,4 @@ static void decay_needs_feedback(void **state)
     assert_string_equal(text, "chunk:feedback=lazy,decay=0.95");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(undo_restores_residuals),
-        cmocka_unit_test(only_the_last_frame_of_a_key_is_undone),
-        cmocka_unit_test(decay_needs_feedback),
-    };
-    return cmocka_run_group_tests_name("undo", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

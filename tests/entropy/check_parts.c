@@ -99,7 +99,7 @@ static void all_must_decode(rig *r, const uint8_t *block, size_t bytes, const ui
 
 /* Every table makes the same block, and decodes it; and so does the model with the frequencies that
  * it reads from the block. */
-static void tables_make_the_same_parts(rig *r)
+RANS_TEST(tables_make_the_same_parts)
 {
     static uint8_t parted[MOST_CODES], block[MOST_CODES], again[RANS_MODEL_MOST], back[MOST_CODES];
     static rans_model models[PARTS];
@@ -142,7 +142,7 @@ static size_t model_block(rig *r, uint32_t *counts, uint8_t *parted, uint8_t *bl
     return rans_model_encode(models, counts, PARTS, parted, block);
 }
 
-static void parts_of_the_model_are_read(rig *r)
+RANS_TEST(parts_of_the_model_are_read)
 {
     static uint8_t parted[MOST_CODES], block[RANS_MODEL_MOST];
     uint32_t counts[PARTS], draws = 400 / share, valid = 0;
@@ -157,7 +157,7 @@ static void parts_of_the_model_are_read(rig *r)
 
 /* A block in parts has three more heads and tables than a plain one. So of four parts with the same
  * distribution the encoder makes a plain block, and of four parts that differ a block in parts. */
-static void the_shorter_block_is_written(rig *r)
+RANS_TEST(the_shorter_block_is_written)
 {
     static uint8_t codes[8192], parted[8192], spaced[8192 + GAPS], block[8192];
     const uint32_t counts[PARTS] = {2048, 2048, 2048, 2048};
@@ -211,7 +211,7 @@ static size_t sample_parts(rig *r, uint8_t *block, uint32_t *counts)
 }
 
 /* Breaks every rule about parts in a valid block. The decoder's sentence names the rule. */
-static void rules_of_parts_have_sentences(rig *r)
+RANS_TEST(rules_of_parts_have_sentences)
 {
     static uint8_t good[RANS_MODEL_MOST], block[RANS_MODEL_MOST];
     static const struct {
@@ -248,7 +248,7 @@ static void rules_of_parts_have_sentences(rig *r)
 /* Flips every bit of a valid block. All tables must refuse the damaged block with the same
  * sentence, or all of them, and the model, must decode the same codes from it. At least three
  * quarters of the damaged blocks are refused. */
-static void damaged_parts_are_treated_alike(rig *r)
+RANS_TEST(damaged_parts_are_treated_alike)
 {
     static uint8_t good[RANS_MODEL_MOST], block[RANS_MODEL_MOST], expected[4000];
     uint32_t counts[PARTS];
@@ -314,7 +314,7 @@ static void sort_with_all(rig *r, uint64_t n)
     }
 }
 
-static void tables_sort_alike(rig *r)
+RANS_TEST(tables_sort_alike)
 {
     for (uint64_t n = 1; n < 200; n++) sort_with_all(r, n);
     for (uint32_t i = 0; i < 200 / share; i++) sort_with_all(r, any_n(r));
@@ -322,10 +322,5 @@ static void tables_sort_alike(rig *r)
 
 int check_parts(void)
 {
-    const struct CMUnitTest tests[] = {
-        rans_test(tables_make_the_same_parts),      rans_test(parts_of_the_model_are_read),
-        rans_test(the_shorter_block_is_written),    rans_test(rules_of_parts_have_sentences),
-        rans_test(damaged_parts_are_treated_alike), rans_test(tables_sort_alike),
-    };
-    return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -61,7 +61,7 @@ static size_t check_block(rig *r, const source *s, uint64_t n, uint8_t *block)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void tables_make_the_same_blocks(rig *r)
+RANS_TEST(tables_make_the_same_blocks)
 {
     static uint8_t block[MOST_CODES];
     uint32_t draws = 600 / share, paid = 0, ways[5] = {0}; /* ways: the blocks with each k */
@@ -77,7 +77,7 @@ static void tables_make_the_same_blocks(rig *r)
 
 /* An encoder may choose k and the frequencies as it likes, and a decoder must accept any that are
  * valid. So every table decodes blocks that the model makes with random ones. */
-static void blocks_of_the_model_are_read(rig *r)
+RANS_TEST(blocks_of_the_model_are_read)
 {
     static uint8_t block[RANS_MODEL_MOST], codes[MOST_CODES];
     uint32_t draws = 600 / share, valid = 0;
@@ -101,7 +101,7 @@ static void blocks_of_the_model_are_read(rig *r)
 
 /* Blocks are at most 1 % and 150 bytes longer than the entropy of their codes. The 32 states alone
  * take 128 bytes. */
-static void sizes_are_near_the_entropy(rig *r)
+RANS_TEST(sizes_are_near_the_entropy)
 {
     static uint8_t block[MOST_CODES];
     static const double steps[] = {0.1, 0.35, 1, 1.4, 2, 3, 4, 6};
@@ -129,7 +129,7 @@ static void writes_nothing(rig *r, const dw_kernels *kernels, const uint8_t *cod
 
 /* The encoder writes no block of noise, none that is longer than the room for it, and none that
  * would be as long as its codes. */
-static void blocks_that_do_not_pay_are_not_written(rig *r)
+RANS_TEST(blocks_that_do_not_pay_are_not_written)
 {
     source noise = {.kind = UNIFORM, .range = 256}, skew = {.kind = GAUSS, .step = 1};
     for (int t = 0; t < r->n_tables; t++) {
@@ -146,7 +146,7 @@ static void blocks_that_do_not_pay_are_not_written(rig *r)
 
 /* A block in which all codes are equal consists of the header alone. It is written only if it is
  * shorter than the codes. */
-static void blocks_of_one_code_take_six_bytes(rig *r)
+RANS_TEST(blocks_of_one_code_take_six_bytes)
 {
     static const uint8_t expected[6] = {1, 77, 0, 0, 0, 0};
     source s = {.kind = CONSTANT, .least = 77};
@@ -214,7 +214,7 @@ static void check_truncated(rig *r, uint8_t *block, size_t bytes, uint64_t n)
     }
 }
 
-static void truncated_blocks_are_refused(rig *r)
+RANS_TEST(truncated_blocks_are_refused)
 {
     static uint8_t block[RANS_MODEL_MOST];
     uint64_t n;
@@ -228,7 +228,7 @@ static void truncated_blocks_are_refused(rig *r)
  * must notice that words are missing. The block has more codes than the reader is told, and each of
  * its last symbols takes nearly a word; so as words are removed from its end, there are blocks in
  * which words are missing only behind the last whole group. */
-static void words_missing_at_the_end_are_noticed(rig *r)
+RANS_TEST(words_missing_at_the_end_are_noticed)
 {
     static uint8_t block[RANS_MODEL_MOST], codes[32 * 30 + 31 + 64];
     const rans_model m = {.k = 1, .least = 7, .range = 3, .f = {1, 4094, 1}};
@@ -248,7 +248,7 @@ static void words_missing_at_the_end_are_noticed(rig *r)
  * state, and the state stays wrong to its end, where the decoder sees it; unless the wrong bit
  * leads to another symbol with as many slots as the right one. So at least three quarters of the
  * blocks with a flipped bit are refused, and in the header all but those with another `least`. */
-static void nearly_all_damaged_blocks_are_refused(rig *r)
+RANS_TEST(nearly_all_damaged_blocks_are_refused)
 {
     static uint8_t block[RANS_MODEL_MOST], damaged[RANS_MODEL_MOST];
     for (uint32_t k = 1; k <= 4; k *= 2) {
@@ -297,7 +297,7 @@ static void refuse_changed(rig *r, size_t at, uint8_t value, const char *word)
 }
 
 /* Breaks every rule of plain blocks. The decoder's sentence names the rule. */
-static void decoders_name_the_rule_that_a_block_breaks(rig *r)
+RANS_TEST(decoders_name_the_rule_that_a_block_breaks)
 {
     static uint8_t block[RANS_MODEL_MOST];
     static const uint8_t one[6] = {1, 3, 0, 0, 0, 0}, pairs[6] = {2, 3, 0, 0, 0, 0},
@@ -338,7 +338,7 @@ static void decoders_name_the_rule_that_a_block_breaks(rig *r)
 }
 
 /* The decoder says where a block ends, and does not look at the bytes behind it. */
-static void decoders_tell_where_a_block_ends(rig *r)
+RANS_TEST(decoders_tell_where_a_block_ends)
 {
     static uint8_t block[RANS_MODEL_MOST + 64];
     for (uint32_t k = 1; k <= 4; k *= 2) {
@@ -367,7 +367,7 @@ static void count_with_all(rig *r, const uint8_t *codes, uint64_t n, const char 
 }
 
 /* Every table's histogram of codes is the one that is counted here. */
-static void histograms_count_all_codes(rig *r)
+RANS_TEST(histograms_count_all_codes)
 {
     for (uint32_t i = 0; i < 300 / share; i++) {
         source s = any_source(r);
@@ -378,7 +378,7 @@ static void histograms_count_all_codes(rig *r)
 
 /* The same for codes that are close to 128, as those of steps are, with outliers: none, few, or
  * many, anywhere or next to the others. */
-static void histograms_count_codes_of_steps(rig *r)
+RANS_TEST(histograms_count_codes_of_steps)
 {
     static uint8_t codes[MOST_CODES];
     for (uint32_t i = 0; i < 300 / share; i++) {
@@ -436,7 +436,7 @@ static uint64_t encode_pairs(rig *r, const dw_kernels *kernels, const uint16_t *
 
 /* Every table gives the same states and words as C's table, for every frequency from 1 to 4095 and
  * for states that are hard to divide. */
-static void encoders_divide_states_exactly(rig *r)
+RANS_TEST(encoders_divide_states_exactly)
 {
     static uint8_t words[2][DW_RANS_ROOM + 256];
     enum { N = 64 };
@@ -465,20 +465,5 @@ int main(int argc, char **argv)
 {
     if (!test_can_run()) return 77;
     share = test_share(argc, argv);
-    const struct CMUnitTest tests[] = {
-        rans_test(tables_make_the_same_blocks),
-        rans_test(blocks_of_the_model_are_read),
-        rans_test(sizes_are_near_the_entropy),
-        rans_test(blocks_that_do_not_pay_are_not_written),
-        rans_test(blocks_of_one_code_take_six_bytes),
-        rans_test(truncated_blocks_are_refused),
-        rans_test(words_missing_at_the_end_are_noticed),
-        rans_test(nearly_all_damaged_blocks_are_refused),
-        rans_test(decoders_name_the_rule_that_a_block_breaks),
-        rans_test(decoders_tell_where_a_block_ends),
-        rans_test(histograms_count_all_codes),
-        rans_test(histograms_count_codes_of_steps),
-        rans_test(encoders_divide_states_exactly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL) + check_parts() + check_trellis_blocks();
+    return test_run(NULL, NULL) + check_parts() + check_trellis_blocks();
 }

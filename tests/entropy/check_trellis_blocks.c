@@ -62,7 +62,7 @@ static const uint8_t *decode_trellis(rig *r, const dw_kernels *kernels, const ui
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void tables_make_the_same_trellis(rig *r)
+RANS_TEST(tables_make_the_same_trellis)
 {
     static uint8_t codes[MOST_CODES], marks[MOST_CODES], block[MOST_CODES], by_model[MOST_CODES],
         again[RANS_MODEL_MOST];
@@ -100,7 +100,7 @@ static void tables_make_the_same_trellis(rig *r)
 
 /* Of both kinds a block tells apart only half as many levels as it has in all: so it is shorter
  * than one with a single table. The encoder chooses the shorter one. */
-static void blocks_with_a_trellis_are_shorter(rig *r)
+RANS_TEST(blocks_with_a_trellis_are_shorter)
 {
     static uint8_t codes[16384], marks[16384], block[16384];
     draw_codes(r, sizeof codes, 1, codes, marks);
@@ -147,7 +147,7 @@ static void refuse_byte(rig *r, size_t at, uint8_t value, const char *word)
     expect_refused(r, block, bytes, 8192, word);
 }
 
-static void blocks_that_break_a_rule_of_the_trellis_are_refused(rig *r)
+RANS_TEST(blocks_that_break_a_rule_of_the_trellis_are_refused)
 {
     static uint8_t block[MOST_CODES];
     size_t bytes = sample(r, block, 8192);
@@ -176,8 +176,5 @@ static void blocks_that_break_a_rule_of_the_trellis_are_refused(rig *r)
 
 int check_trellis_blocks(void)
 {
-    const struct CMUnitTest tests[] = {
-        rans_test(tables_make_the_same_trellis), rans_test(blocks_with_a_trellis_are_shorter),
-        rans_test(blocks_that_break_a_rule_of_the_trellis_are_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

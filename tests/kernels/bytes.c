@@ -3,7 +3,7 @@
 #include "check_kernels.h"
 #include "kernel_rig.h"
 
-static void payload_digests_equal_those_of_c(bench *b)
+KERNEL_TEST(payload_digests_equal_those_of_c)
 {
     static uint8_t payload[4096];
     random_bytes(b, payload, sizeof payload);
@@ -16,7 +16,7 @@ static void payload_digests_equal_those_of_c(bench *b)
         }
 }
 
-static void state_digests_equal_those_of_c(bench *b)
+KERNEL_TEST(state_digests_equal_those_of_c)
 {
     enum { SAMPLE = 3 * DW_TILE_ELEMENTS };
     static uint32_t sample[SAMPLE];
@@ -33,7 +33,7 @@ static void state_digests_equal_those_of_c(bench *b)
             }
 }
 
-static void streaming_copies_exactly_the_bytes(bench *b)
+KERNEL_TEST(streaming_copies_exactly_the_bytes)
 {
     static unsigned char from[8192];
     for (size_t n = 0; n <= 600; n++) {
@@ -49,10 +49,5 @@ static void streaming_copies_exactly_the_bytes(bench *b)
 
 int check_bytes(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, payload_digests_equal_those_of_c),
-        kernel_test(for_each_table, state_digests_equal_those_of_c),
-        kernel_test(for_each_table, streaming_copies_exactly_the_bytes),
-    };
-    return cmocka_run_group_tests_name("bytes", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void compare_with_c(bench *b, const float *values, uint64_t n, uint32_t l
 
 /* Limits are magnitudes that occur, so that some values are equal to them; 0, which all reach; and
  * those of NaN alone. */
-static void collected_values_equal_those_of_c(bench *b)
+KERNEL_TEST(collected_values_equal_those_of_c)
 {
     static float values[MOST];
     random_bytes(b, values, sizeof values);
@@ -39,7 +39,7 @@ static void collected_values_equal_those_of_c(bench *b)
 }
 
 /* The C kernel, compared with a look at each value. */
-static void c_kernel_collects_values_at_or_above_the_limit(void **state)
+TEST(c_kernel_collects_values_at_or_above_the_limit)
 {
     static float values[MOST], list[MOST];
     static uint8_t mask[MOST];
@@ -67,9 +67,5 @@ static void c_kernel_collects_values_at_or_above_the_limit(void **state)
 
 int check_collected(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, collected_values_equal_those_of_c),
-        cmocka_unit_test(c_kernel_collects_values_at_or_above_the_limit),
-    };
-    return cmocka_run_group_tests_name("collected", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -89,7 +89,7 @@ static void check_decisions(bench *b, const shape *s, const dw_column_run *run)
                    b->kernels->name, describe(s));
 }
 
-static void columns_equal_those_of_c(bench *b)
+KERNEL_TEST(columns_equal_those_of_c)
 {
     static dw_columns columns;
     for (int round = 0; round < drawn(b, 6000, 256); round++) {
@@ -109,8 +109,5 @@ static void columns_equal_those_of_c(bench *b)
 
 int check_columns(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, columns_equal_those_of_c),
-    };
-    return cmocka_run_group_tests_name("columns", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

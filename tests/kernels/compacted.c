@@ -43,7 +43,7 @@ static void compare_with_c(bench *b, const uint16_t *numbers, uint64_t n, uint32
     for (uint64_t i = 0; i < n; i++) assert_true((wanted[i] & 0x7f80) != 0x7f80);
 }
 
-static void compact_copies_equal_those_of_c(bench *b)
+KERNEL_TEST(compact_copies_equal_those_of_c)
 {
     static uint16_t numbers[MOST];
     draw_numbers(b, numbers);
@@ -87,16 +87,12 @@ static void c_kernels_keep_the_nearest(bench *b)
     }
 }
 
-static void c_kernels_keep_the_nearest_number(void **state)
+TEST(c_kernels_keep_the_nearest_number)
 {
     try_table(specification, c_kernels_keep_the_nearest);
 }
 
 int check_compacted(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, compact_copies_equal_those_of_c),
-        cmocka_unit_test(c_kernels_keep_the_nearest_number),
-    };
-    return cmocka_run_group_tests_name("compacted", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

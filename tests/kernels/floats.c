@@ -24,7 +24,7 @@ static void fill_finite(bench *b, unsigned char *to, size_t bytes, dw_dtype dtyp
     }
 }
 
-static void conversions_equal_those_of_c(bench *b)
+KERNEL_TEST(conversions_equal_those_of_c)
 {
     static unsigned char from[4 * MOST], expected[4 * MOST];
     for (int round = 0; round < drawn(b, 4000, 600); round++) {
@@ -41,7 +41,7 @@ static void conversions_equal_those_of_c(bench *b)
     }
 }
 
-static void norms_equal_those_of_c(bench *b)
+KERNEL_TEST(norms_equal_those_of_c)
 {
     static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
     for (int round = 0; round < drawn(b, 3000, 600); round++) {
@@ -97,7 +97,7 @@ static uint32_t sum_by_definition(float from, float factor, float old, dw_dtype 
                              : dw_bf16_round(sum);
 }
 
-static void each_step_of_an_addition_is_rounded(bench *b)
+KERNEL_TEST(each_step_of_an_addition_is_rounded)
 {
     static float from[MOST];
     static unsigned char to[4 * MOST], before[4 * MOST];
@@ -123,7 +123,7 @@ static void each_step_of_an_addition_is_rounded(bench *b)
 }
 
 /* A difference that overflows, or of NaN or infinities, becomes +0. */
-static void differences_are_finite(bench *b)
+KERNEL_TEST(differences_are_finite)
 {
     static unsigned char x[4 * MOST];
     static float from[MOST];
@@ -145,11 +145,5 @@ static void differences_are_finite(bench *b)
 
 int check_floats(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, conversions_equal_those_of_c),
-        kernel_test(for_each_table, norms_equal_those_of_c),
-        kernel_test(for_each_table, each_step_of_an_addition_is_rounded),
-        kernel_test(for_each_table, differences_are_finite),
-    };
-    return cmocka_run_group_tests_name("floats", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

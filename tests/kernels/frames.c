@@ -71,7 +71,7 @@ static void *repeated_values(bench *b, dw_dtype dtype, size_t n)
 }
 
 /* The last shapes are so large that kernels write them past the caches. */
-static void frames_equal_those_of_c(bench *b)
+KERNEL_TEST(frames_equal_those_of_c)
 {
     static const struct {
         const char *config;
@@ -131,7 +131,7 @@ static void decode_large(const dw_kernels *kernels, const large *l, const uint8_
     }
 }
 
-static void large_samples_equal_those_of_c(bench *b)
+KERNEL_TEST(large_samples_equal_those_of_c)
 {
     static const large cases[] = {
         {4, 64, 4200, 1000, DW_F32, 0, 0},
@@ -170,7 +170,7 @@ static void large_samples_equal_those_of_c(bench *b)
 }
 
 /* Whatever kernels a mask permits, the frames are the same, with any mask at the other end. */
-static void every_mask_makes_the_same_frames(void **state)
+TEST(every_mask_makes_the_same_frames)
 {
     static float data[9 * 1000 + 3];
     test_random random = {test_seed()};
@@ -191,10 +191,5 @@ static void every_mask_makes_the_same_frames(void **state)
 
 int check_frames(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, large_samples_equal_those_of_c),
-        kernel_test(for_each_table, frames_equal_those_of_c),
-        cmocka_unit_test(every_mask_makes_the_same_frames),
-    };
-    return cmocka_run_group_tests_name("frames", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

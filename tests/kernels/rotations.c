@@ -9,7 +9,7 @@
 static const uint32_t widths[] = {1, 16, 64, 256};
 
 /* Row k of the matrix has the sign of (-1)^(number of bits that i and k share) in column i. */
-static void unit_vectors_become_rows_of_the_matrix(bench *b)
+KERNEL_TEST(unit_vectors_become_rows_of_the_matrix)
 {
     static float x[MOST], y[MOST];
     for (int w = 1; w < 4; w++) {
@@ -60,7 +60,7 @@ static void take_nans(float *found, const float *expected, size_t n)
     }
 }
 
-static void rotations_equal_those_of_c(bench *b)
+KERNEL_TEST(rotations_equal_those_of_c)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
     static float expected[MOST];
@@ -85,7 +85,7 @@ static void rotations_equal_those_of_c(bench *b)
     }
 }
 
-static void rotations_back_equal_those_of_c(bench *b)
+KERNEL_TEST(rotations_back_equal_those_of_c)
 {
     static unsigned char prev[4 * MOST], expected[4 * MOST];
     static float from[MOST];
@@ -117,7 +117,7 @@ static void rotations_back_equal_those_of_c(bench *b)
 /* The products of 3 and 1/3 say in which order things are rounded: 3 * (1/3) is 1 in binary32, and
  * a fused multiply-add of (1 + 2^-23) * (1 + 2^-23) - 1 keeps a last bit that two roundings lose.
  */
-static void weights_are_products_that_are_rounded_before_sums(bench *b)
+KERNEL_TEST(weights_are_products_that_are_rounded_before_sums)
 {
     const float x[3] = {3, 0x1.000002p0f, -7}, base[3] = {0, 0, 1}, third[3] = {1 / 3.0f, 0.5f, 2},
                 one[3] = {0x1.000002p0f, 0x1.000002p0f, 0x1.000002p0f}, minus[3] = {-1, -1, -1};
@@ -128,7 +128,7 @@ static void weights_are_products_that_are_rounded_before_sums(bench *b)
     assert_true(y[0] == 0x1p-22f && y[1] == y[0] && y[2] == y[0]);
 }
 
-static void weights_equal_those_of_c(bench *b)
+KERNEL_TEST(weights_equal_those_of_c)
 {
     static _Alignas(4) unsigned char x[4 * MOST], base[4 * MOST], expected[4 * MOST];
     static float weights[MOST];
@@ -165,12 +165,5 @@ static void weights_equal_those_of_c(bench *b)
 
 int check_rotations(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, unit_vectors_become_rows_of_the_matrix),
-        kernel_test(for_each_table, rotations_equal_those_of_c),
-        kernel_test(for_each_table, rotations_back_equal_those_of_c),
-        kernel_test(for_each_table, weights_are_products_that_are_rounded_before_sums),
-        kernel_test(for_each_table, weights_equal_those_of_c),
-    };
-    return cmocka_run_group_tests_name("rotations", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -176,22 +176,22 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
                     }
 }
 
-static void encoded_runs_equal_those_of_c(bench *b)
+KERNEL_TEST(encoded_runs_equal_those_of_c)
 {
     check_every_kind(b, check_encode, drawn(b, 8, 1));
 }
 
-static void decoded_runs_equal_those_of_c(bench *b)
+KERNEL_TEST(decoded_runs_equal_those_of_c)
 {
     check_every_kind(b, check_decode, drawn(b, 5, 1));
 }
 
-static void added_runs_equal_those_of_c(bench *b)
+KERNEL_TEST(added_runs_equal_those_of_c)
 {
     check_every_kind(b, check_add, drawn(b, 5, 1));
 }
 
-static void every_size_up_to_300_equals_that_of_c(bench *b)
+KERNEL_TEST(every_size_up_to_300_equals_that_of_c)
 {
     for (uint64_t n = 0; n <= 300; n++)
         for (int w = (int)(n % (uint64_t)b->share); w < WIDTHS; w += b->share) {
@@ -204,11 +204,5 @@ static void every_size_up_to_300_equals_that_of_c(bench *b)
 
 int check_runs(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, encoded_runs_equal_those_of_c),
-        kernel_test(for_each_table, decoded_runs_equal_those_of_c),
-        kernel_test(for_each_table, added_runs_equal_those_of_c),
-        kernel_test(for_each_table, every_size_up_to_300_equals_that_of_c),
-    };
-    return cmocka_run_group_tests_name("runs", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

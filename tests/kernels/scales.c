@@ -4,7 +4,7 @@
 #include "check_kernels.h"
 #include "run_shape.h"
 
-static void extremes_equal_those_of_c(bench *b)
+KERNEL_TEST(extremes_equal_those_of_c)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
     for (int round = 0; round < drawn(b, 4000, 600); round++) {
@@ -20,7 +20,7 @@ static void extremes_equal_those_of_c(bench *b)
 }
 
 /* Attempts as for any piece, over any number of elements. */
-static void squared_errors_equal_those_of_c(bench *b)
+KERNEL_TEST(squared_errors_equal_those_of_c)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
     for (int round = 0; round < drawn(b, 4000, 600); round++) {
@@ -47,9 +47,5 @@ static void squared_errors_equal_those_of_c(bench *b)
 
 int check_scales(void)
 {
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, extremes_equal_those_of_c),
-        kernel_test(for_each_table, squared_errors_equal_those_of_c),
-    };
-    return cmocka_run_group_tests_name("scales", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

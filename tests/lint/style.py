@@ -22,7 +22,7 @@ UNCOUNTED_NAME = re.compile(r"_prefetch$")
 COLUMNS_MARK = ":columns"  # marks exceptions for format.py
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
-FUNCTION_NAME = re.compile(r"(\w+)\s*\(")
+FUNCTION_NAME = re.compile(r"(?:\b\w*TEST(?:_WITH)?\()?(\w+)\s*[(,)]")
 
 
 def exceptions(root):

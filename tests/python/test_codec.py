@@ -39,13 +39,6 @@ def test_the_decoder_gives_what_the_encoder_expects(text, dtype):
     assert encoder.counters().acks == decoder.counters().acks
 
 
-def test_blocks_that_do_not_divide_a_token_are_refused():
-    encoder, _ = pair("direct:bits=4,transform=hadamard")
-    with refused("SHAPE", "rotate=64"):
-        encoder.encode(normal((2, 3, 70)), [1, 2])
-    assert len(encoder.encode(normal((2, 3, 128)), [1, 2])) > 0
-
-
 def test_counters_are_named_as_in_the_header():
     encoder, decoder = pair()
     x = normal((2, 4, 64))

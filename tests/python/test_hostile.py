@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_hostile.py - wrong input is refused with an error message, and changes nothing.
-import random
-
 import numpy
 import pytest
 from rig import normal, pair, refused, same
@@ -32,36 +30,14 @@ class Ends:
         return self.encoder.export_states(), self.decoder.export_states()
 
 
-def test_a_frame_damaged_or_cut_at_every_byte():
-    ends = Ends()
-    frame = ends.encoder.encode(ends.x, ends.ids)
-    held = ends.decoder.export_states()
-    out = numpy.full((2, 4, 64), 3, numpy.float32)
-    untouched = out.copy()
-    kinds = set()
-    for at in range(len(frame)):
-        damaged = bytearray(frame)
-        damaged[at] ^= 1 << random.Random(at).randrange(8)
-        for given in (damaged, frame[:at]):
-            with pytest.raises(DeltawireError) as caught:
-                ends.decoder.decode(given, out)
-            kinds.add(caught.value.status.name)
-            assert caught.value.why
-            if caught.value.reply is not None:
-                deltawire.reply_info(caught.value.reply)
-    assert same(out, untouched) and ends.decoder.export_states() == held
-    assert {"FORMAT", "CORRUPT", "VERSION"} <= kinds
-    assert ends.decoder.counters().rejected_frames == 2 * len(frame)
-    ends.encoder.take_reply(ends.decoder.decode(frame, out).reply)
-    ends.step(9)
-
-
 def test_a_rejected_frame_is_answered():
     ends = Ends()
     frame = bytearray(ends.encoder.encode(ends.x, ends.ids))
     frame[-1] ^= 1
+    out = numpy.full((2, 4, 64), 3, numpy.float32)
     with refused("CORRUPT") as caught:
-        ends.decoder.decode(frame)
+        ends.decoder.decode(frame, out)
+    assert (out == 3).all() and ends.decoder.counters().rejected_frames == 1
     assert not deltawire.reply_info(caught.value.reply).accepted
     ends.encoder.take_reply(caught.value.reply)
     ends.step(5)

@@ -46,12 +46,9 @@ def test_states_that_are_refused():
         encoder.export_state(99)
     saved = encoder.export_state(5)
     fresh = Encoder("delta:bits=4")
-    for at in range(0, len(saved), 7):
-        damaged = bytearray(saved)
-        damaged[at] ^= 4
-        for given in (damaged, saved[:at]):
-            with pytest.raises(DeltawireError):
-                fresh.import_state(given)
+    for given in (saved[:-9] + bytes(9), saved[:40]):
+        with pytest.raises(DeltawireError):
+            fresh.import_state(given)
     assert fresh.counters().keys_held == 0
     with refused("MISMATCH"):
         fresh.import_state(decoder.export_state(5))

@@ -3,7 +3,7 @@
 #include "state/predict.h"
 #include "support/tool.h"
 
-static void keys_are_found_after_any_additions_and_removals(void **state)
+TEST(keys_are_found_after_any_additions_and_removals)
 {
     enum { MANY = 2000 };
     static dw_held *held[MANY];
@@ -32,7 +32,7 @@ static void keys_are_found_after_any_additions_and_removals(void **state)
 
 /* Within one incarnation the highest sequence counts, in whatever order the calls come. Another
  * incarnation has its own sequence. */
-static void late_frames_are_refused_up_to_the_highest(void **state)
+TEST(late_frames_are_refused_up_to_the_highest)
 {
     dw_predictor predictor;
     dw_held *held;
@@ -53,7 +53,7 @@ static void late_frames_are_refused_up_to_the_highest(void **state)
     dw_predictor_release(&predictor);
 }
 
-static void sizes_that_overflow_are_refused(void **state)
+TEST(sizes_that_overflow_are_refused)
 {
     uint64_t result = 7;
     void *array = NULL;
@@ -67,7 +67,7 @@ static void sizes_that_overflow_are_refused(void **state)
     assert_null(array);
 }
 
-static void impossible_tensors_are_refused(void **state)
+TEST(impossible_tensors_are_refused)
 {
     float x[64] = {0};
     uint8_t frame[1024];
@@ -109,7 +109,7 @@ static void impossible_tensors_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-static void a_short_reply_buffer_is_refused(void **state)
+TEST(a_short_reply_buffer_is_refused)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
@@ -124,14 +124,4 @@ static void a_short_reply_buffer_is_refused(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_found_after_any_additions_and_removals),
-        cmocka_unit_test(late_frames_are_refused_up_to_the_highest),
-        cmocka_unit_test(sizes_that_overflow_are_refused),
-        cmocka_unit_test(impossible_tensors_are_refused),
-        cmocka_unit_test(a_short_reply_buffer_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

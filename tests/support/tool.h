@@ -3,18 +3,11 @@
 #ifndef DW_TEST_TOOL_H
 #define DW_TEST_TOOL_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "deltawire/deltawire.h"
+#include "support/test.h"
 
 /* Random numbers that are the same on every machine: splitmix64. */
 typedef struct test_random {

@@ -190,9 +190,8 @@ static void cut_again(const run *r, uint64_t found, test_random *random)
     power_walk_end(walk);
 }
 
-static void a_cut_leaves_the_last_snapshots_or_those_before(void **state)
+TEST(a_cut_leaves_the_last_snapshots_or_those_before)
 {
-    (void)state;
     test_random random = {test_seed()};
     uint64_t images = 0, runs = 0;
     for (; images < images_wanted; runs++) {
@@ -248,9 +247,8 @@ static bool work_with_failure(uint64_t call, bool goes_on, bool finds, test_rand
     return r.failed;
 }
 
-static void a_call_that_fails_leaves_them_too(void **state)
+TEST(a_call_that_fails_leaves_them_too)
 {
-    (void)state;
     test_random random = {test_seed()};
     uint64_t told = 0, all = 0, calls;
     for (uint64_t i = 0; i < 4 * (images_wanted / 2000); i++)
@@ -264,9 +262,8 @@ static void a_call_that_fails_leaves_them_too(void **state)
 }
 
 /* What was kept takes no space for ever, although no snapshot can be made any more. */
-static void what_was_kept_can_be_let_go_after_a_failed_sync(void **state)
+TEST(what_was_kept_can_be_let_go_after_a_failed_sync)
 {
-    (void)state;
     run r = {.n = 0};
     copy copies[2] = {{.seed = 1, .bytes = 5000}, {.seed = 2, .bytes = 5000}};
     uint8_t bytes[2][MOST_BYTES];
@@ -303,9 +300,8 @@ void *__wrap_malloc(size_t bytes)
     return bytes > most_bytes ? NULL : __real_malloc(bytes);
 }
 
-static void a_copy_without_memory_has_a_sentence(void **state)
+TEST(a_copy_without_memory_has_a_sentence)
 {
-    (void)state;
     run r = {.n = 0};
     copy c = {.bytes = MOST_BYTES};
     uint8_t bytes[MOST_BYTES] = {0};
@@ -322,12 +318,6 @@ static void a_copy_without_memory_has_a_sentence(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cut_leaves_the_last_snapshots_or_those_before),
-        cmocka_unit_test(a_call_that_fails_leaves_them_too),
-        cmocka_unit_test(what_was_kept_can_be_let_go_after_a_failed_sync),
-        cmocka_unit_test(a_copy_without_memory_has_a_sentence),
-    };
     if (argc > 1) images_wanted = strtoull(argv[1], NULL, 10);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -71,17 +71,17 @@ static void use_gaps_before_the_file_becomes_longer(unsigned lengths, uint32_t s
     dw_storage_slots_free(&slots);
 }
 
-static void slots_of_one_length_fill_gaps(void **state)
+TEST(slots_of_one_length_fill_gaps)
 {
     for (uint32_t seed = 1; seed <= RUNS; seed++) use_gaps_before_the_file_becomes_longer(1, seed);
 }
 
-static void slots_of_three_lengths_fill_gaps(void **state)
+TEST(slots_of_three_lengths_fill_gaps)
 {
     for (uint32_t seed = 1; seed <= RUNS; seed++) use_gaps_before_the_file_becomes_longer(3, seed);
 }
 
-static void slots_of_more_lengths_than_are_remembered_fill_gaps(void **state)
+TEST(slots_of_more_lengths_than_are_remembered_fill_gaps)
 {
     for (uint32_t seed = 1; seed <= RUNS; seed++)
         use_gaps_before_the_file_becomes_longer(3 * DW_STORAGE_LENGTHS, seed);
@@ -101,9 +101,8 @@ static void give(uint64_t page, uint64_t pages)
     dw_storage_slots_give(&few, page * DW_STORAGE_PAGE, pages * DW_STORAGE_PAGE);
 }
 
-static void rest_of_a_slot_and_a_gap_behind_it_become_a_slot(void **state)
+TEST(rest_of_a_slot_and_a_gap_behind_it_become_a_slot)
 {
-    (void)state;
     dw_storage_slots_begin(&few);
     uint64_t slot = take(10), next = take(6);
     take(10);
@@ -114,9 +113,8 @@ static void rest_of_a_slot_and_a_gap_behind_it_become_a_slot(void **state)
     dw_storage_slots_free(&few);
 }
 
-static void rest_of_a_slot_and_a_gap_before_it_become_a_slot(void **state)
+TEST(rest_of_a_slot_and_a_gap_before_it_become_a_slot)
 {
-    (void)state;
     dw_storage_slots_begin(&few);
     uint64_t before = take(6), longer = take(7), shorter = take(3);
     take(10);
@@ -131,14 +129,4 @@ static void rest_of_a_slot_and_a_gap_before_it_become_a_slot(void **state)
     dw_storage_slots_free(&few);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_of_one_length_fill_gaps),
-        cmocka_unit_test(slots_of_three_lengths_fill_gaps),
-        cmocka_unit_test(slots_of_more_lengths_than_are_remembered_fill_gaps),
-        cmocka_unit_test(rest_of_a_slot_and_a_gap_behind_it_become_a_slot),
-        cmocka_unit_test(rest_of_a_slot_and_a_gap_before_it_become_a_slot),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

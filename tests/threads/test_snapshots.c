@@ -102,7 +102,7 @@ static void remove_files(void)
 
 /* ---- What is brought back -------------------------------------------------------------------- */
 
-static void a_killed_process_leaves_its_snapshots(void **state)
+TEST(a_killed_process_leaves_its_snapshots)
 {
     int channel[2];
     struct {
@@ -138,7 +138,7 @@ static void a_killed_process_leaves_its_snapshots(void **state)
 }
 
 /* Encoders change all copies between two snapshots, again and again, and processes change, too. */
-static void space_is_what_changed_since(void **state)
+TEST(space_is_what_changed_since)
 {
     copy_name names[KEYS];
     uint64_t records[KEYS], last = 0;
@@ -183,7 +183,7 @@ static void space_is_what_changed_since(void **state)
 
 /* Copies become longer from round to round, or have any of five lengths. What is between two slots
  * that live is used again, also by longer ones, and in a later process. */
-static void lengths_that_differ_share_the_space(void **state)
+TEST(lengths_that_differ_share_the_space)
 {
     static uint8_t large[22 * 4096], back[22 * 4096];
     static const uint64_t pages[] = {1, 2, 3, 5, 7};
@@ -209,7 +209,7 @@ static void lengths_that_differ_share_the_space(void **state)
     remove_files();
 }
 
-static void what_was_kept_can_be_let_go(void **state)
+TEST(what_was_kept_can_be_let_go)
 {
     copy_name names[KEYS], other;
     uint8_t bytes[BYTES];
@@ -269,7 +269,7 @@ static void *read_shared(void *argument)
 
 /* Readers find the buffer of their record waiting to be written or being written, and then waiting
  * to be read or being read. */
-static void several_read_one_record(void **state)
+TEST(several_read_one_record)
 {
     static uint8_t large[LARGE];
     char text[200];
@@ -357,7 +357,7 @@ static void expect_index_refused(const file *changed, dw_status status, const ch
     assert_memory_equal(changed->bytes, index_then.bytes, changed->length);
 }
 
-static void an_index_that_does_not_fit_is_refused(void **state)
+TEST(an_index_that_does_not_fit_is_refused)
 {
     static file first, index, changed, copies;
     copy_name names[KEYS];
@@ -417,7 +417,7 @@ static void an_index_that_does_not_fit_is_refused(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void a_file_of_another_version_is_left_as_it_is(void **state)
+TEST(a_file_of_another_version_is_left_as_it_is)
 {
     static file copies, then;
     copy_name names[KEYS];
@@ -434,7 +434,7 @@ static void a_file_of_another_version_is_left_as_it_is(void **state)
 }
 
 /* A copy that was damaged is not given back, and the others are. */
-static void damaged_copies_are_told_apart(void **state)
+TEST(damaged_copies_are_told_apart)
 {
     static file copies;
     copy_name names[KEYS];
@@ -461,20 +461,10 @@ static void damaged_copies_are_told_apart(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_process_leaves_its_snapshots),
-        cmocka_unit_test(space_is_what_changed_since),
-        cmocka_unit_test(lengths_that_differ_share_the_space),
-        cmocka_unit_test(what_was_kept_can_be_let_go),
-        cmocka_unit_test(several_read_one_record),
-        cmocka_unit_test(an_index_that_does_not_fit_is_refused),
-        cmocka_unit_test(a_file_of_another_version_is_left_as_it_is),
-        cmocka_unit_test(damaged_copies_are_told_apart),
-    };
     if (test_folder(folder, "snapshots")) return 1;
     snprintf(path, sizeof path, "%s/prev", folder);
     snprintf(index_path, sizeof index_path, "%s/prev.index", folder);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     rmdir(folder);
     return failed;
 }

@@ -47,7 +47,7 @@ static void expect_refused(const char *text, dw_status status, const char *says)
     assert_int_equal(dw_storage_open(&storage, text, NULL), status);
 }
 
-static void texts_that_are_wrong_are_refused(void **state)
+TEST(texts_that_are_wrong_are_refused)
 {
     expect_refused("/path", DW_ERR_CONFIG, "begin with file:");
     expect_refused("file:", DW_ERR_CONFIG, "empty");
@@ -67,7 +67,7 @@ static void texts_that_are_wrong_are_refused(void **state)
     dw_storage_close(NULL);
 }
 
-static void a_file_of_something_else_is_left_as_it_is(void **state)
+TEST(a_file_of_something_else_is_left_as_it_is)
 {
     char path[128], text[160], back[8] = "";
     snprintf(path, sizeof path, "%s/letter", folder);
@@ -81,7 +81,7 @@ static void a_file_of_something_else_is_left_as_it_is(void **state)
     unlink(path);
 }
 
-static void a_file_is_opened_once_and_removed_when_it_is_closed(void **state)
+TEST(a_file_is_opened_once_and_removed_when_it_is_closed)
 {
     char path[128], text[160];
     struct stat found;
@@ -107,7 +107,7 @@ int flock(int fd, int operation)
     return (int)syscall(SYS_flock, fd, operation);
 }
 
-static void a_file_that_is_removed_before_the_lock_is_opened_again(void **state)
+TEST(a_file_that_is_removed_before_the_lock_is_opened_again)
 {
     char text[160];
     snprintf(text, sizeof text, "file:%s/gone", folder);
@@ -191,7 +191,7 @@ static void visit(rig *r, uint64_t k)
     finish(r);
 }
 
-static void frames_are_the_same_with_a_storage(void **state)
+TEST(frames_are_the_same_with_a_storage)
 {
     static const char *const options[] = {",cache=0,ahead=1,threads=1", ",cache=64KiB,ahead=40KiB",
                                           ",cache=0", ",cache=1GiB"};
@@ -232,7 +232,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void several_threads_use_one_storage(void **state)
+TEST(several_threads_use_one_storage)
 {
     dw_storage *storage = open_storage("shared", ",cache=16KiB,ahead=64KiB,threads=3");
     pthread_t threads[4];
@@ -248,7 +248,7 @@ static void several_threads_use_one_storage(void **state)
 
 /* The file may not grow. What could not be written is in memory, and calls say what to do until
  * there is room. */
-static void a_full_disk_loses_nothing(void **state)
+TEST(a_full_disk_loses_nothing)
 {
     struct rlimit before, small;
     dw_storage *storage = open_storage("full", ",cache=32KiB,ahead=64KiB");
@@ -302,7 +302,7 @@ static void damage_file(const char *name)
 
 /* Both ends lose every copy that is not in memory; nothing wrong is decoded, and each key is sent
  * in full at its next visit. */
-static void a_damaged_file_costs_key_entries_only(void **state)
+TEST(a_damaged_file_costs_key_entries_only)
 {
     dw_storage *storage = open_storage("damaged", ",cache=0,ahead=1");
     rig r;
@@ -333,7 +333,7 @@ static void a_damaged_file_costs_key_entries_only(void **state)
     dw_storage_close(storage);
 }
 
-static void the_file_of_a_killed_process_can_be_opened(void **state)
+TEST(the_file_of_a_killed_process_can_be_opened)
 {
     int ready[2];
     char byte;
@@ -365,7 +365,7 @@ static void the_file_of_a_killed_process_can_be_opened(void **state)
 }
 
 /* The child has no threads of the storage, and waits for none. */
-static void a_forked_child_can_close_it(void **state)
+TEST(a_forked_child_can_close_it)
 {
     int status;
     dw_storage *storage = open_storage("forked", "");
@@ -383,20 +383,8 @@ static void a_forked_child_can_close_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_that_are_wrong_are_refused),
-        cmocka_unit_test(a_file_of_something_else_is_left_as_it_is),
-        cmocka_unit_test(a_file_is_opened_once_and_removed_when_it_is_closed),
-        cmocka_unit_test(a_file_that_is_removed_before_the_lock_is_opened_again),
-        cmocka_unit_test(the_file_of_a_killed_process_can_be_opened),
-        cmocka_unit_test(a_forked_child_can_close_it),
-        cmocka_unit_test(frames_are_the_same_with_a_storage),
-        cmocka_unit_test(several_threads_use_one_storage),
-        cmocka_unit_test(a_full_disk_loses_nothing),
-        cmocka_unit_test(a_damaged_file_costs_key_entries_only),
-    };
     if (test_folder(folder, "storage")) return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     rmdir(folder);
     return failed;
 }

@@ -61,9 +61,8 @@ static dw_threads *make(uint32_t n)
     return pool;
 }
 
-static void workers_do_every_piece_once(void **state)
+TEST(workers_do_every_piece_once)
 {
-    (void)state;
     for (uint32_t threads = 1; threads <= 5; threads++) {
         dw_threads *pool = make(threads);
         assert_int_equal(dw_threads_size(pool), threads);
@@ -81,9 +80,8 @@ static void meet(void *context, size_t i)
     pthread_barrier_wait(context);
 }
 
-static void workers_run_in_several_threads(void **state)
+TEST(workers_run_in_several_threads)
 {
-    (void)state;
     for (unsigned threads = 2; threads <= 3; threads++) {
         pthread_barrier_t barrier;
         dw_threads *pool = make(threads);
@@ -100,12 +98,11 @@ static void *call_often(void *pool)
     return NULL;
 }
 
-static void workers_serve_several_callers(void **state)
+TEST(workers_serve_several_callers)
 {
     enum { CALLERS = 4 };
     dw_threads *pool = make(3);
     pthread_t callers[CALLERS];
-    (void)state;
     for (int i = 0; i < CALLERS; i++)
         assert_int_equal(pthread_create(&callers[i], NULL, call_often, pool), 0);
     for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
@@ -120,10 +117,9 @@ static void nest(void *context, size_t i)
     each_piece_once(context, 9);
 }
 
-static void work_pieces_may_use_the_pool_themselves(void **state)
+TEST(work_pieces_may_use_the_pool_themselves)
 {
     dw_threads *pool = make(3);
-    (void)state;
     dw_threads_parallel_for(pool, 12, nest, pool);
     dw_threads_destroy(pool);
 }
@@ -144,12 +140,11 @@ static void *call_and_be_cancelled(void *pool)
     return NULL;
 }
 
-static void workers_survive_a_caller_that_is_cancelled(void **state)
+TEST(workers_survive_a_caller_that_is_cancelled)
 {
     dw_threads *pool = make(3);
     pthread_t caller;
     void *result;
-    (void)state;
     assert_int_equal(pthread_create(&caller, NULL, call_and_be_cancelled, pool), 0);
     pthread_join(caller, &result);
     assert_true(result == PTHREAD_CANCELED);
@@ -198,9 +193,8 @@ static int fork_and_work(dw_threads *pool)
     return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }
 
-static void workers_survive_a_fork(void **state)
+TEST(workers_survive_a_fork)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         dw_threads *pool = make(3);
         if (i) each_piece_once(pool, 50);
@@ -222,9 +216,8 @@ static void fork_inside(void *context, size_t i)
 }
 
 /* The fork happens during a call of the parent, and the child has a copy of the state of it. */
-static void workers_survive_a_fork_in_a_call(void **state)
+TEST(workers_survive_a_fork_in_a_call)
 {
-    (void)state;
     forking f = {make(3), -1};
     dw_threads_parallel_for(f.pool, 8, fork_inside, &f);
     assert_int_equal(f.status, 0);
@@ -254,9 +247,8 @@ static void *take_the_lock_often(void *context)
  * does not exist, so nobody would release the lock. The same is true of the lock of
  * AddressSanitizer's allocator: about one child in ten thousand waits for it for ever when it
  * starts threads. So builds with AddressSanitizer skip this test. */
-static void workers_survive_a_fork_while_the_lock_is_held(void **state)
+TEST(workers_survive_a_fork_while_the_lock_is_held)
 {
-    (void)state;
     if (FORKS_WITH_A_LOCK) skip();
     hammer h = {make(3), 0};
     pthread_t caller;
@@ -288,11 +280,10 @@ static void look_at_mask(void *context, size_t i)
         __atomic_fetch_add(&m->open, 1, __ATOMIC_RELAXED);
 }
 
-static void workers_take_no_signals(void **state)
+TEST(workers_take_no_signals)
 {
     sigset_t set;
     masks m = {.caller = pthread_self()};
-    (void)state;
     dw_threads *pool = make(3);
     pthread_barrier_init(&m.barrier, NULL, 3);
     dw_threads_parallel_for(pool, 3, look_at_mask, &m);
@@ -303,7 +294,7 @@ static void workers_take_no_signals(void **state)
     dw_threads_destroy(pool);
 }
 
-static void wrong_numbers_of_workers_are_refused(void **state)
+TEST(wrong_numbers_of_workers_are_refused)
 {
     dw_threads *pool = (dw_threads *)state;
     dw_why why;
@@ -324,17 +315,5 @@ static void wrong_numbers_of_workers_are_refused(void **state)
 int main(void)
 {
     alarm(100); /* ends a test that hangs */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_do_every_piece_once),
-        cmocka_unit_test(workers_run_in_several_threads),
-        cmocka_unit_test(workers_serve_several_callers),
-        cmocka_unit_test(work_pieces_may_use_the_pool_themselves),
-        cmocka_unit_test(workers_survive_a_caller_that_is_cancelled),
-        cmocka_unit_test(workers_survive_a_fork),
-        cmocka_unit_test(workers_survive_a_fork_in_a_call),
-        cmocka_unit_test(workers_survive_a_fork_while_the_lock_is_held),
-        cmocka_unit_test(workers_take_no_signals),
-        cmocka_unit_test(wrong_numbers_of_workers_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -184,8 +184,9 @@ void assert_same_manifests(const pipeline *run, char text[MANIFEST_BYTES])
     }
 }
 
-void run_at_a_stage(rank *r, void (*work)(dw_stage *stage, rank *r))
+static void *run_at_a_stage(void *context)
 {
+    rank *r = context;
     dw_settings settings;
     dw_stage stage;
     dw_train_hooks hooks = {.context = r, .on_listening = note_listening};
@@ -197,9 +198,9 @@ void run_at_a_stage(rank *r, void (*work)(dw_stage *stage, rank *r))
     json_decref(greeting);
     /* Where the others have finished before this rank has met them all, opening fails. */
     r->why = stage.why;
-    if (r->status != DW_OK) return;
+    if (r->status != DW_OK) return NULL;
     dw_model_initialize(stage.model, 1);
-    work(&stage, r);
+    r->run->work(&stage, r);
     if (r->status == DW_OK) r->status = dw_stage_gather(&stage, json_true(), &value);
     json_decref(value);
     value = NULL;
@@ -208,6 +209,18 @@ void run_at_a_stage(rank *r, void (*work)(dw_stage *stage, rank *r))
     json_decref(value);
     r->why = stage.why;
     dw_stage_close(&stage, r->status);
+    return NULL;
+}
+
+static void instead_of_training(rank *r)
+{
+    r->run_instead = run_at_a_stage;
+}
+
+void run_at_stages(pipeline *run, uint32_t stages, void (*work)(dw_stage *stage, rank *r))
+{
+    run->work = work;
+    run_pipeline(run, stages, instead_of_training);
 }
 
 pipeline a_run(void)

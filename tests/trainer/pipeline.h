@@ -5,20 +5,13 @@
 #define DW_TEST_PIPELINE_H
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "deltawire/trainer.h"
 #include "stage.h"
 #include "support/folder.h"
+#include "support/test.h"
 
 enum { STAGES_MAX = 4, RANKS_MAX = 6, STEPS_MAX = 40 };
 
@@ -42,8 +35,9 @@ struct pipeline {
     uint32_t stages, n_ranks;
     dw_train_config config;
     rank ranks[RANKS_MAX];
-    uint32_t stop_at_step, stop_rank; /* this rank stops at this step; 0: never */
-    bool kill_at_save;                /* the whole process, when rank 0 says that it saved */
+    uint32_t stop_at_step, stop_rank;       /* this rank stops at this step; 0: never */
+    bool kill_at_save;                      /* the whole process, when rank 0 says that it saved */
+    void (*work)(dw_stage *stage, rank *r); /* of run_at_stages */
     pthread_mutex_t lock;
     pthread_cond_t told;
     /* What the callbacks of rank 0 reported. */
@@ -82,9 +76,9 @@ enum { MANIFEST_BYTES = 4096 };
 void in_a_folder_of_its_own(rank *r);
 void assert_same_manifests(const pipeline *run, char text[MANIFEST_BYTES]);
 
-/* In place of training a rank only does this: it opens its stage, with a model of seed 1, and calls
- * work. Nobody leaves before all have done so. */
-void run_at_a_stage(rank *r, void (*work)(dw_stage *stage, rank *r));
+/* In place of training each rank only opens its stage, with a model of seed 1, and calls work.
+ * Nobody leaves before all have done so. */
+void run_at_stages(pipeline *run, uint32_t stages, void (*work)(dw_stage *stage, rank *r));
 
 /* Fails the test unless every rank has ended with this status. */
 void assert_all(const pipeline *run, dw_status status);

@@ -30,9 +30,8 @@ static void assert_means(const char *text, uint32_t stages, const char *canonica
     assert_string_equal(found.text, canonical);
 }
 
-static void commas_within_codecs_begin_no_entry(void **state)
+TEST(commas_within_codecs_begin_no_entry)
 {
-    (void)state;
     assert_means("direct:bits=4,group=16", 4, "direct:group=16");
     assert_means("0:direct:bits=3", 2, "direct:bits=3");
     assert_means("1:raw:f16", 1 + 2, "0:raw:f32,1:raw:f16");
@@ -45,9 +44,8 @@ static void commas_within_codecs_begin_no_entry(void **state)
     assert_means("direct:bits=2,1:direct:bits=2", 3, "direct:bits=2"); /* the same everywhere */
 }
 
-static void a_stage_gets_the_codecs_of_its_boundaries(void **state)
+TEST(a_stage_gets_the_codecs_of_its_boundaries)
 {
-    (void)state;
     static const char text[] = "0:direct:bits=2,1:direct:bits=3,2:direct:bits=5";
     static const char *const sides[4][2] = {{NULL, "direct:bits=2"},
                                             {"direct:bits=2", "direct:bits=3"},
@@ -72,9 +70,8 @@ static void assert_refused(const char *text, uint32_t stages, const char *senten
     }
 }
 
-static void names_the_boundary_that_is_wrong(void **state)
+TEST(names_the_boundary_that_is_wrong)
 {
-    (void)state;
     assert_refused("2:raw", 3, "backward names boundary 2; 3 stages have the boundaries 0 to 1");
     assert_refused("raw,99999999999999999999:raw", 3,
                    "backward names boundary 99999999999999999999; 3 stages have");
@@ -90,9 +87,8 @@ static void names_the_boundary_that_is_wrong(void **state)
     assert_refused("", 3, "backward codec \"\"");
 }
 
-static void each_boundary_has_its_own_codec(void **state)
+TEST(each_boundary_has_its_own_codec)
 {
-    (void)state;
     pipeline own = a_run(), direct = a_run(), delta = a_run();
     own.config.forward = "0:delta:bits=3,1:direct:bits=6";
     own.config.backward = "0:direct:bits=6,1:topk:keep=0.2";
@@ -115,9 +111,8 @@ static void each_boundary_has_its_own_codec(void **state)
 
 /* A channel derives its encoder's incarnation from its id, so two boundaries with the same id would
  * share their random numbers. */
-static void no_two_boundaries_share_a_channel_id(void **state)
+TEST(no_two_boundaries_share_a_channel_id)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.epochs = 1;
     for (int id = 0; id < IDS; id++) atomic_store(&opened[id], 0);
@@ -132,9 +127,8 @@ static void no_two_boundaries_share_a_channel_id(void **state)
     assert_int_equal(ids, 2);
 }
 
-static void an_entry_for_all_changes_no_bit(void **state)
+TEST(an_entry_for_all_changes_no_bit)
 {
-    (void)state;
     pipeline one = a_run(), all = a_run();
     one.config.forward = "delta:bits=3";
     one.config.backward = "direct:bits=6";
@@ -153,9 +147,8 @@ static void with_another_codec_at_one_boundary(rank *r)
 }
 
 /* The boundary that differs is between two other ranks. */
-static void ranks_agree_on_all_boundaries(void **state)
+TEST(ranks_agree_on_all_boundaries)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.forward = "direct:bits=4";
     run_pipeline(&run, 3, with_another_codec_at_one_boundary);
@@ -165,16 +158,4 @@ static void ranks_agree_on_all_boundaries(void **state)
     assert_non_null(strstr(run.ranks[2].why.text, "\"0:direct:bits=5,1:direct\""));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commas_within_codecs_begin_no_entry),
-        cmocka_unit_test(a_stage_gets_the_codecs_of_its_boundaries),
-        cmocka_unit_test(names_the_boundary_that_is_wrong),
-        cmocka_unit_test(each_boundary_has_its_own_codec),
-        cmocka_unit_test(no_two_boundaries_share_a_channel_id),
-        cmocka_unit_test(an_entry_for_all_changes_no_bit),
-        cmocka_unit_test(ranks_agree_on_all_boundaries),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)

@@ -2,20 +2,13 @@
  * test_checkpoint.c - a saved checkpoint can be loaded, a damaged one is refused, and a save that
  * fails keeps the old checkpoint. */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <inttypes.h>
 #include <jansson.h>
 #define XXH_INLINE_ALL
@@ -23,6 +16,7 @@
 
 #include "checkpoint.h"
 #include "support/folder.h"
+#include "support/test.h"
 
 enum { PARTS = 4 };
 static const dw_model_shape shape = {.layers = 2, .channels = 16, .heads = 2, .context = 8};
@@ -108,9 +102,8 @@ static dw_status load(uint32_t expected_step, dw_why *why)
     return status;
 }
 
-static void gives_back_what_was_saved(void **state)
+TEST_WITH(gives_back_what_was_saved, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     assert_int_equal(save(12, &why), DW_OK);
     assert_int_equal(load(12, &why), DW_OK);
@@ -124,9 +117,8 @@ static void gives_back_what_was_saved(void **state)
     dw_checkpoint_close(&checkpoint);
 }
 
-static void a_new_checkpoint_replaces_the_old(void **state)
+TEST_WITH(a_new_checkpoint_replaces_the_old, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     assert_int_equal(save(1, &why), DW_OK);
     for (int i = 0; i < PARTS; i++) parts[i].params[0] += 1;
@@ -135,9 +127,8 @@ static void a_new_checkpoint_replaces_the_old(void **state)
     assert_int_equal(count_files(false), PARTS + 1); /* nothing of the old one is left */
 }
 
-static void a_save_without_commit_changes_nothing(void **state)
+TEST_WITH(a_save_without_commit_changes_nothing, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     uint64_t digest;
     assert_int_equal(save(1, &why), DW_OK);
@@ -152,9 +143,8 @@ static void a_save_without_commit_changes_nothing(void **state)
 }
 
 /* A limit on the size of files has the same effect as a full disk. */
-static void a_full_disk_keeps_the_old_checkpoint(void **state)
+TEST_WITH(a_full_disk_keeps_the_old_checkpoint, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     struct rlimit old, little;
     assert_int_equal(save(1, &why), DW_OK);
@@ -204,9 +194,8 @@ static char *part_file(void)
     return path;
 }
 
-static void a_flipped_bit_is_detected(void **state)
+TEST_WITH(a_flipped_bit_is_detected, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     assert_int_equal(save(3, &why), DW_OK);
     const char *path = part_file();
@@ -233,9 +222,8 @@ static void a_flipped_bit_is_detected(void **state)
         }
 }
 
-static void a_truncated_file_is_detected(void **state)
+TEST_WITH(a_truncated_file_is_detected, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     assert_int_equal(save(3, &why), DW_OK);
     const char *path = part_file();
@@ -255,9 +243,8 @@ static void a_truncated_file_is_detected(void **state)
     assert_non_null(strstr(why.text, "No such file"));
 }
 
-static void a_missing_checkpoint_is_named(void **state)
+TEST_WITH(a_missing_checkpoint_is_named, set_up, tear_down)
 {
-    (void)state;
     dw_checkpoint checkpoint;
     dw_why why;
     assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_ERR_IO);
@@ -270,9 +257,8 @@ static void a_missing_checkpoint_is_named(void **state)
     assert_int_equal(dw_checkpoint_write(&place, &parts[0], &digest, &why), DW_ERR_IO);
 }
 
-static void does_not_replace_another_model(void **state)
+TEST_WITH(does_not_replace_another_model, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     dw_model_shape other = {.layers = 3, .channels = 16, .heads = 2, .context = 8};
     assert_int_equal(dw_checkpoint_prepare(directory, &other, &why), DW_OK);
@@ -299,9 +285,8 @@ static void raise_format(void)
     free(text);
 }
 
-static void does_not_replace_what_a_newer_program_saved(void **state)
+TEST_WITH(does_not_replace_what_a_newer_program_saved, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     assert_int_equal(save(3, &why), DW_OK);
     raise_format();
@@ -337,9 +322,8 @@ static void write_whole(const char *path, const uint8_t *bytes, size_t len)
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_state_comes_back_or_is_refused(void **state)
+TEST_WITH(a_state_comes_back_or_is_refused, set_up, tear_down)
 {
-    (void)state;
     enum { LEN = 70, FILE_LEN = 48 + LEN };
     uint8_t given[LEN], file[FILE_LEN + 1] = {0}, *bytes;
     size_t len;
@@ -376,9 +360,8 @@ static void a_state_comes_back_or_is_refused(void **state)
 }
 
 /* The manifest names the states, and files that it does not name are removed. */
-static void a_manifest_names_the_states(void **state)
+TEST_WITH(a_manifest_names_the_states, set_up, tear_down)
 {
-    (void)state;
     dw_why why;
     uint64_t digests[PARTS] = {1, 2, 3, 4}, kept[2] = {0}, old;
     dw_checkpoint_states states = {
@@ -411,22 +394,4 @@ static void a_manifest_names_the_states(void **state)
     dw_checkpoint_close(&checkpoint);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(gives_back_what_was_saved),
-        TEST(a_new_checkpoint_replaces_the_old),
-        TEST(a_save_without_commit_changes_nothing),
-        TEST(a_full_disk_keeps_the_old_checkpoint),
-        TEST(a_flipped_bit_is_detected),
-        TEST(a_truncated_file_is_detected),
-        TEST(a_missing_checkpoint_is_named),
-        TEST(does_not_replace_another_model),
-        TEST(does_not_replace_what_a_newer_program_saved),
-        TEST(a_state_comes_back_or_is_refused),
-        TEST(a_manifest_names_the_states),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

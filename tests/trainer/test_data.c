@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_data.c - samples keep their ids and bytes, the order depends on the seed, and errors name
  * the bad file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "data.h"
+#include "support/test.h"
 
 enum { T = 9, WIDTH = T + 1, SAMPLES = 57 };
 
@@ -34,9 +28,8 @@ static uint8_t byte_at(size_t i)
     return (uint8_t)((i * 7 + i / 256) & 255);
 }
 
-static void samples_are_pieces_of_the_file(void **state)
+TEST(samples_are_pieces_of_the_file)
 {
-    (void)state;
     write_text(SAMPLES * WIDTH + 3);
     static const uint64_t offsets[] = {0, 1, 123};
     for (int k = 0; k < 3; k++) {
@@ -53,9 +46,8 @@ static void samples_are_pieces_of_the_file(void **state)
     unlink(path);
 }
 
-static void every_epoch_visits_every_sample_once(void **state)
+TEST(every_epoch_visits_every_sample_once)
 {
-    (void)state;
     write_text(SAMPLES * WIDTH);
     dw_data data;
     assert_int_equal(dw_data_open(&data, path, 0, 50, 7, T, 4, 1, NULL), DW_OK);
@@ -81,9 +73,8 @@ static void every_epoch_visits_every_sample_once(void **state)
 
 /* In the first epoch D replicas visit in each step what one would visit with a batch D times as
  * large, and in all later ones each replica its own samples again, in another order. */
-static void replicas_keep_their_shares(void **state)
+TEST(replicas_keep_their_shares)
 {
-    (void)state;
     enum { BATCH = 4, D = 3, ALL = 51 };
     write_text((ALL + 7) * WIDTH);
     dw_data one, each[D];
@@ -117,9 +108,8 @@ static void replicas_keep_their_shares(void **state)
     unlink(path);
 }
 
-static void shares_are_even(void **state)
+TEST(shares_are_even)
 {
-    (void)state;
     write_text(60 * WIDTH);
     dw_data data;
     dw_why why;
@@ -137,9 +127,8 @@ static void shares_are_even(void **state)
 }
 
 /* Each of the 6 orders of 3 samples is expected 600 times in 3600 (standard deviation 22). */
-static void all_orders_are_equally_likely(void **state)
+TEST(all_orders_are_equally_likely)
 {
-    (void)state;
     write_text(3 * WIDTH);
     dw_data data;
     assert_int_equal(dw_data_open(&data, path, 0, 3, 0, T, 1, 3, NULL), DW_OK);
@@ -155,9 +144,8 @@ static void all_orders_are_equally_likely(void **state)
     unlink(path);
 }
 
-static void different_texts_have_different_digests(void **state)
+TEST(different_texts_have_different_digests)
 {
-    (void)state;
     write_text(SAMPLES * WIDTH);
     dw_data a, b, c;
     assert_int_equal(dw_data_open(&a, path, 0, 40, 4, T, 4, 1, NULL), DW_OK);
@@ -176,9 +164,8 @@ static void assert_refused(dw_status status, const dw_why *why, dw_status expect
     if (!strstr(why->text, word)) fail_msg("\"%s\" does not say \"%s\"", why->text, word);
 }
 
-static void unusable_texts_are_refused(void **state)
+TEST(unusable_texts_are_refused)
 {
-    (void)state;
     dw_data data;
     dw_why why;
     assert_refused(dw_data_open(&data, "/no/such/file", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
@@ -202,16 +189,4 @@ static void unusable_texts_are_refused(void **state)
     unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_are_pieces_of_the_file),
-        cmocka_unit_test(every_epoch_visits_every_sample_once),
-        cmocka_unit_test(replicas_keep_their_shares),
-        cmocka_unit_test(shares_are_even),
-        cmocka_unit_test(all_orders_are_equally_likely),
-        cmocka_unit_test(different_texts_have_different_digests),
-        cmocka_unit_test(unusable_texts_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

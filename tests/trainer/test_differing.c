@@ -103,9 +103,8 @@ static pipeline begin_saved(const char *forward, const char *backward, uint32_t 
 
 /* The two ends of a boundary differ, as where a copy in a file was lost at one of them: of one key.
  * All others go on. */
-static void keys_that_differ_begin_anew(void **state)
+TEST_WITH(keys_that_differ_begin_anew, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         leaves_out = i & 2 ? OF_ENCODER : OF_DECODER;
         pipeline run =
@@ -121,9 +120,8 @@ static void keys_that_differ_begin_anew(void **state)
     }
 }
 
-static void even_boundaries_are_compared_first(void **state)
+TEST_WITH(even_boundaries_are_compared_first, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = begin_saved("delta:bits=3", "delta:bits=4", 4);
     compared = 0;
     run_pipeline(&run, 4, NULL);
@@ -132,9 +130,8 @@ static void even_boundaries_are_compared_first(void **state)
     assert_int_equal(even_after_odd, 0);
 }
 
-static void a_comparison_ends_when_a_rank_does(void **state)
+TEST_WITH(a_comparison_ends_when_a_rank_does, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         pipeline run = begin_saved("delta:bits=3", "delta:bits=4", 2);
         has_begun = has_ended = 0;
@@ -155,38 +152,15 @@ static void look_at_limit(dw_stage *stage, rank *r)
     if (neighbour->link->settings.max_message_bytes < 9 * keys) r->status = DW_ERR_LIMIT;
 }
 
-static void *only_look(void *r)
-{
-    run_at_a_stage(r, look_at_limit);
-    return NULL;
-}
-
-static void look_instead(rank *r)
-{
-    r->run_instead = only_look;
-}
-
 /* All of them may differ. */
-static void a_list_of_all_keys_fits_into_a_message(void **state)
+TEST_WITH(a_list_of_all_keys_fits_into_a_message, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.samples = 1000000;
     run.config.held_out = 200000;
     run.config.slices = 2;
-    run_pipeline(&run, 2, look_instead);
+    run_at_stages(&run, 2, look_at_limit);
     assert_all(&run, DW_OK);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, pipeline_set_up, pipeline_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(keys_that_differ_begin_anew),
-        TEST(even_boundaries_are_compared_first),
-        TEST(a_comparison_ends_when_a_rank_does),
-        TEST(a_list_of_all_keys_fits_into_a_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -20,9 +20,8 @@ static void assert_changes_nothing(pipeline *run, uint32_t stages)
     assert_true(isnan(without.plain[0]) && isnan(without.summary.plain_held_out_loss));
 }
 
-static void plain_evaluation_equals_evaluation_with_floats(void **state)
+TEST(plain_evaluation_equals_evaluation_with_floats)
 {
-    (void)state;
     for (uint32_t replicas = 1; replicas <= 2; replicas++) {
         pipeline run = a_run();
         run.config.replicas = replicas;
@@ -34,9 +33,8 @@ static void plain_evaluation_equals_evaluation_with_floats(void **state)
     }
 }
 
-static void plain_evaluation_leaves_codec_state_unchanged(void **state)
+TEST(plain_evaluation_leaves_codec_state_unchanged)
 {
-    (void)state;
     static const char *const codecs[] = {"topk:keep=0.2", "delta:bits=2,replies=never"};
     for (int i = 0; i < 2; i++) {
         pipeline run = a_run();
@@ -50,9 +48,8 @@ static void plain_evaluation_leaves_codec_state_unchanged(void **state)
 }
 
 /* A single stage that starts from the checkpoint evaluates the same model. */
-static void the_plain_loss_is_that_of_one_stage(void **state)
+TEST(the_plain_loss_is_that_of_one_stage)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.forward = "topk:keep=0.2";
     run.config.plain_eval = 1;
@@ -71,9 +68,8 @@ static void the_plain_loss_is_that_of_one_stage(void **state)
     assert_true(one.held_out[0] != run.held_out[2]);
 }
 
-static void bytes_of_plain_evaluations_are_counted(void **state)
+TEST(bytes_of_plain_evaluations_are_counted)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.forward = "topk:keep=0.2";
     run.config.plain_eval = 1;
@@ -86,28 +82,4 @@ static void bytes_of_plain_evaluations_are_counted(void **state)
     assert_true(cost->bytes_forward >= cost->frames_forward);
 }
 
-static void with_plain_evaluations(rank *r)
-{
-    r->config.plain_eval = r->index == 1;
-}
-
-static void ranks_with_different_plain_eval_are_refused(void **state)
-{
-    (void)state;
-    pipeline run = a_run();
-    run_pipeline(&run, 2, with_plain_evaluations);
-    assert_all(&run, DW_ERR_MISMATCH);
-    assert_non_null(strstr(run.ranks[0].why.text, "was started with plain-eval"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_evaluation_equals_evaluation_with_floats),
-        cmocka_unit_test(plain_evaluation_leaves_codec_state_unchanged),
-        cmocka_unit_test(the_plain_loss_is_that_of_one_stage),
-        cmocka_unit_test(bytes_of_plain_evaluations_are_counted),
-        cmocka_unit_test(ranks_with_different_plain_eval_are_refused),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)

@@ -20,9 +20,8 @@ static pipeline a_grid(void)
     return run;
 }
 
-static void one_local_step_averages_gradients(void **state)
+TEST(one_local_step_averages_gradients)
 {
-    (void)state;
     pipeline grid = a_grid(), one = a_grid(), momentum = a_grid();
     grid.config.local_steps = 0;
     one.config.local_steps = 1;
@@ -99,26 +98,14 @@ static void average(dw_stage *stage, rank *r)
     check_rounds(stage, r, 3);
 }
 
-static void *average_only(void *context)
+TEST(outer_step_is_that_of_diloco)
 {
-    run_at_a_stage(context, average);
-    return NULL;
-}
-
-static void to_average(rank *r)
-{
-    r->run_instead = average_only;
-}
-
-static void outer_step_is_that_of_diloco(void **state)
-{
-    (void)state;
     static const double settings[][2] = {{0, 0}, {1, -1}, {0.5, 0.75}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         pipeline run = a_grid();
         run.config.outer_lr = settings[i][0];
         run.config.outer_momentum = settings[i][1];
-        run_pipeline(&run, 2, to_average);
+        run_at_stages(&run, 2, average);
         assert_all(&run, DW_OK);
     }
 }
@@ -127,9 +114,8 @@ static void outer_step_is_that_of_diloco(void **state)
 
 /* The parameters are compared by the run itself, too, after every round. The last round has one
  * step. */
-static void replicas_hold_equal_parameters_after_each_round(void **state)
+TEST(replicas_hold_equal_parameters_after_each_round)
 {
-    (void)state;
     static const char *const codecs[] = {"raw:f32", "topk:keep=0.05,feedback=ef"};
     for (int i = 0; i < 2; i++) {
         char manifest[MANIFEST_BYTES];
@@ -148,9 +134,8 @@ static void replicas_hold_equal_parameters_after_each_round(void **state)
     }
 }
 
-static void local_steps_send_differences_once_a_round(void **state)
+TEST(local_steps_send_differences_once_a_round)
 {
-    (void)state;
     pipeline each = a_grid(), local = a_grid();
     each.config.local_steps = 1;
     run_pipeline(&each, 2, NULL);
@@ -164,9 +149,8 @@ static void local_steps_send_differences_once_a_round(void **state)
     assert_true(fabs(local.loss[7] - each.loss[7]) < 0.5);
 }
 
-static void a_resumed_grid_gives_the_same_bits(void **state)
+TEST(a_resumed_grid_gives_the_same_bits)
 {
-    (void)state;
     static const char *const codecs[] = {"direct:bits=4,feedback=ef", "delta:bits=4"};
     for (int i = 0; i < 2; i++) {
         pipeline whole = a_grid();
@@ -188,9 +172,8 @@ static void a_resumed_grid_gives_the_same_bits(void **state)
 }
 
 /* A grid that averaged gradients so far can go on with local steps. */
-static void local_steps_can_begin_at_a_checkpoint(void **state)
+TEST(local_steps_can_begin_at_a_checkpoint)
 {
-    (void)state;
     pipeline begun = a_grid(), next = a_grid();
     begun.config.local_steps = 1;
     begun.config.epochs = 1;
@@ -203,30 +186,4 @@ static void local_steps_can_begin_at_a_checkpoint(void **state)
     assert_true(next.loss[4] < begun.loss[0] - 0.3);
 }
 
-static void with_another_round(rank *r)
-{
-    if (r->index == 3) r->config.local_steps = 4;
-}
-
-static void ranks_with_different_local_steps_are_refused(void **state)
-{
-    (void)state;
-    pipeline run = a_grid();
-    run_pipeline(&run, 2, with_another_round);
-    assert_all(&run, DW_ERR_MISMATCH);
-    assert_non_null(strstr(run.ranks[2].why.text, "was started with local-steps"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_local_step_averages_gradients),
-        cmocka_unit_test(outer_step_is_that_of_diloco),
-        cmocka_unit_test(replicas_hold_equal_parameters_after_each_round),
-        cmocka_unit_test(local_steps_send_differences_once_a_round),
-        cmocka_unit_test(a_resumed_grid_gives_the_same_bits),
-        cmocka_unit_test(local_steps_can_begin_at_a_checkpoint),
-        cmocka_unit_test(ranks_with_different_local_steps_are_refused),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)

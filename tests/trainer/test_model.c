@@ -2,20 +2,14 @@
  * test_model.c - compares the gradients of the model with finite differences, and tests its
  * division into stages. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "model.h"
 #include "random.h"
 #include "stage.h"
 #include "stirred.h"
+#include "support/test.h"
 
 enum { N = 3, T = 13 }; /* T is not a multiple of the vector length */
 static const dw_model_shape shape = {.layers = 3, .channels = 24, .heads = 3, .context = T};
@@ -88,9 +82,8 @@ static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *ten
     free(direction);
 }
 
-static void gradients_agree_with_finite_differences(void **state)
+TEST(gradients_agree_with_finite_differences)
 {
-    (void)state;
     uint8_t samples[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     dw_model *model = whole_model();
@@ -105,9 +98,8 @@ static void gradients_agree_with_finite_differences(void **state)
     dw_model_destroy(model);
 }
 
-static void gradients_of_micro_batches_add_up(void **state)
+TEST(gradients_of_micro_batches_add_up)
 {
-    (void)state;
     uint8_t samples[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     dw_model *model = whole_model();
@@ -131,9 +123,8 @@ static void gradients_of_micro_batches_add_up(void **state)
     dw_model_destroy(model);
 }
 
-static void no_token_depends_on_a_later_one(void **state)
+TEST(no_token_depends_on_a_later_one)
 {
-    (void)state;
     uint8_t samples[N * (T + 1)], changed[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     memcpy(changed, samples, sizeof samples);
@@ -182,9 +173,8 @@ static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *sampl
     return loss;
 }
 
-static void stages_give_the_bits_of_one_stage(void **state)
+TEST(stages_give_the_bits_of_one_stage)
 {
-    (void)state;
     uint8_t samples[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     size_t room = 200000;
@@ -199,9 +189,8 @@ static void stages_give_the_bits_of_one_stage(void **state)
     free(many);
 }
 
-static void every_part_belongs_to_one_stage(void **state)
+TEST(every_part_belongs_to_one_stage)
 {
-    (void)state;
     for (uint32_t layers = 1; layers < 9; layers++)
         for (uint32_t stages = 1; stages <= layers; stages++) {
             dw_model_shape s = {.layers = layers, .channels = 8, .heads = 1, .context = 1};
@@ -221,9 +210,8 @@ static void every_part_belongs_to_one_stage(void **state)
         .layers = l, .channels = c, .heads = h, .context = t                                       \
     }
 
-static void rejects_impossible_shapes(void **state)
+TEST(rejects_impossible_shapes)
 {
-    (void)state;
     const struct {
         dw_model_shape shape;
         const char *word;
@@ -247,9 +235,8 @@ static void rejects_impossible_shapes(void **state)
     assert_int_equal(dw_model_create(&model, &wide, 0, 3, 65536, 1, 1), DW_ERR_LIMIT);
 }
 
-static void parameters_do_not_depend_on_the_stages(void **state)
+TEST(parameters_do_not_depend_on_the_stages)
 {
-    (void)state;
     dw_model *all = whole_model(), *last;
     assert_int_equal(dw_model_create(&last, &shape, 3, 2, N, 1, 1), DW_OK);
     dw_model_initialize(all, 42);
@@ -269,16 +256,4 @@ static void parameters_do_not_depend_on_the_stages(void **state)
     dw_model_destroy(last);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_agree_with_finite_differences),
-        cmocka_unit_test(gradients_of_micro_batches_add_up),
-        cmocka_unit_test(no_token_depends_on_a_later_one),
-        cmocka_unit_test(stages_give_the_bits_of_one_stage),
-        cmocka_unit_test(every_part_belongs_to_one_stage),
-        cmocka_unit_test(rejects_impossible_shapes),
-        cmocka_unit_test(parameters_do_not_depend_on_the_stages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

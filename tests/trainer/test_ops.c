@@ -2,18 +2,12 @@
  * test_ops.c - the trainer's loops are correct to float precision and give the same bits with every
  * instruction set. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "ops.h"
 #include "random.h"
+#include "support/test.h"
 
 /* The loops as ops_plain.c compiles them. */
 extern __typeof__(dw_layernorm) plain_layernorm;
@@ -61,9 +55,8 @@ static void assert_same_bits(void)
     assert_memory_equal(d, d2, sizeof d);
 }
 
-static void gives_the_same_bits_on_every_instruction_set(void **state)
+TEST(gives_the_same_bits_on_every_instruction_set)
 {
-    (void)state;
     static const float spreads[] = {1e-20f, 0.5f, 4.0f, 60.0f, 1e6f};
     uint8_t targets[B];
     for (uint32_t i = 0; i < B; i++) targets[i] = (uint8_t)(i * 41);
@@ -116,9 +109,8 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-static void gelu_agrees_with_libm(void **state)
+TEST(gelu_agrees_with_libm)
 {
-    (void)state;
     fill_all(12);
     memset(c, 0, sizeof c);
     dw_bias_gelu(a, b, c, B, C);
@@ -131,9 +123,8 @@ static void gelu_agrees_with_libm(void **state)
     }
 }
 
-static void layernorm_agrees_with_its_definition(void **state)
+TEST(layernorm_agrees_with_its_definition)
 {
-    (void)state;
     fill_all(3);
     dw_layernorm(a, d, d + B, b, c, c + C, B, C);
     for (size_t r = 0; r < B; r++) {
@@ -148,9 +139,8 @@ static void layernorm_agrees_with_its_definition(void **state)
     }
 }
 
-static void softmax_ignores_later_tokens(void **state)
+TEST(softmax_ignores_later_tokens)
 {
-    (void)state;
     fill_all(30);
     dw_causal_softmax(a, 0.25f, 0, T, P);
     for (size_t t = 0; t < T; t++) {
@@ -164,9 +154,8 @@ static void softmax_ignores_later_tokens(void **state)
     }
 }
 
-static void cross_entropy_agrees_with_libm(void **state)
+TEST(cross_entropy_agrees_with_libm)
 {
-    (void)state;
     fill_all(20);
     uint8_t targets[B];
     double loss = 0;
@@ -193,9 +182,8 @@ static void cross_entropy_agrees_with_libm(void **state)
 }
 
 /* NaN and infinity must stay visible, and not become finite numbers. */
-static void ops_keep_a_nan(void **state)
+TEST(ops_keep_a_nan)
 {
-    (void)state;
     fill_all(1);
     a[5] = NAN;
     const uint8_t targets[B] = {0};
@@ -207,15 +195,4 @@ static void ops_keep_a_nan(void **state)
     assert_true(isnan(dw_sum_squares(b, N)));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gives_the_same_bits_on_every_instruction_set),
-        cmocka_unit_test(gelu_agrees_with_libm),
-        cmocka_unit_test(layernorm_agrees_with_its_definition),
-        cmocka_unit_test(softmax_ignores_later_tokens),
-        cmocka_unit_test(cross_entropy_agrees_with_libm),
-        cmocka_unit_test(ops_keep_a_nan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

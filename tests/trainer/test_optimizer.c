@@ -2,17 +2,11 @@
  * test_optimizer.c - compares AdamW with its definition in double; tests the learning rate and
  * clipping. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "optimizer.h"
 #include "random.h"
+#include "support/test.h"
 
 static const dw_model_shape shape = {.layers = 1, .channels = 16, .heads = 2, .context = 8};
 static const dw_optimizer optimizer = {.lr = 3e-3,
@@ -29,9 +23,8 @@ static float noise(uint32_t stream, size_t i)
     return (float)dw_random(1, DW_RANDOM_PARAMETERS, stream, i).v[0] / 2147483648.0f - 1;
 }
 
-static void learning_rate_rises_and_falls_linearly(void **state)
+TEST(learning_rate_rises_and_falls_linearly)
 {
-    (void)state;
     const double expected[] = {0.25, 0.5, 0.75, 1, 1, 15.0 / 16, 14.0 / 16};
     for (uint32_t i = 0; i < sizeof expected / sizeof *expected; i++)
         assert_true(fabs(dw_optimizer_rate(&optimizer, i) - 3e-3 * expected[i]) < 1e-12);
@@ -42,9 +35,8 @@ static void learning_rate_rises_and_falls_linearly(void **state)
 }
 
 /* AdamW as in arXiv:1711.05101, Algorithm 2: five steps, computed in double. */
-static void updates_agree_with_the_definition(void **state)
+TEST(updates_agree_with_the_definition)
 {
-    (void)state;
     dw_part part;
     assert_int_equal(dw_part_create(&part, &shape, 1), DW_OK);
     dw_part_initialize(&part, 5);
@@ -77,9 +69,8 @@ static void updates_agree_with_the_definition(void **state)
     dw_part_destroy(&part);
 }
 
-static void weight_decay_leaves_vectors_alone(void **state)
+TEST(weight_decay_leaves_vectors_alone)
 {
-    (void)state;
     dw_part part;
     assert_int_equal(dw_part_create(&part, &shape, 1), DW_OK);
     for (size_t i = 0; i < part.n; i++) part.params[i] = 1;
@@ -92,9 +83,8 @@ static void weight_decay_leaves_vectors_alone(void **state)
     dw_part_destroy(&part);
 }
 
-static void a_small_gradient_is_not_clipped(void **state)
+TEST(a_small_gradient_is_not_clipped)
 {
-    (void)state;
     dw_part a, b;
     assert_int_equal(dw_part_create(&a, &shape, 2), DW_OK);
     assert_int_equal(dw_part_create(&b, &shape, 2), DW_OK);
@@ -113,9 +103,8 @@ static void a_small_gradient_is_not_clipped(void **state)
     dw_part_destroy(&b);
 }
 
-static void the_norm_adds_parts_in_order(void **state)
+TEST(the_norm_adds_parts_in_order)
 {
-    (void)state;
     const double sums[] = {1e16, 1, 1, 1, 9};
     double expected = 0;
     for (int i = 0; i < 5; i++) expected += sums[i];
@@ -131,14 +120,4 @@ static void the_norm_adds_parts_in_order(void **state)
     dw_part_destroy(&part);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learning_rate_rises_and_falls_linearly),
-        cmocka_unit_test(updates_agree_with_the_definition),
-        cmocka_unit_test(weight_decay_leaves_vectors_alone),
-        cmocka_unit_test(a_small_gradient_is_not_clipped),
-        cmocka_unit_test(the_norm_adds_parts_in_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

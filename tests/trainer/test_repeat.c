@@ -17,23 +17,8 @@ static pipeline a_repeated_run(void)
     return run;
 }
 
-static void repeat_1_is_the_default(void **state)
+TEST(a_batch_is_used_in_consecutive_steps)
 {
-    (void)state;
-    pipeline run = a_run(), once = a_run();
-    run.config.forward = once.config.forward = "delta:bits=3,replies=never";
-    once.config.repeat = 1;
-    run_pipeline(&run, 2, NULL);
-    run_pipeline(&once, 2, NULL);
-    assert_all(&run, DW_OK);
-    assert_all(&once, DW_OK);
-    assert_same_run(&run, &once);
-    assert_int_equal(run.summary.cost.state_bytes, once.summary.cost.state_bytes);
-}
-
-static void a_batch_is_used_in_consecutive_steps(void **state)
-{
-    (void)state;
     pipeline run = a_repeated_run(), once = a_run();
     run.config.forward = run.config.backward = once.config.forward = "raw:f32";
     run_pipeline(&run, 1, NULL);
@@ -59,9 +44,8 @@ static uint64_t frames_of(const pipeline *run, uint32_t step)
     return run->so_far[step].frames_forward - before;
 }
 
-static void repeated_batches_are_sent_as_deltas(void **state)
+TEST(repeated_batches_are_sent_as_deltas)
 {
-    (void)state;
     for (uint32_t slices = 1; slices <= 3; slices += 2) {
         pipeline run = a_repeated_run();
         run.config.slices = slices;
@@ -79,10 +63,9 @@ static void repeated_batches_are_sent_as_deltas(void **state)
     }
 }
 
-static void repeated_batches_keep_the_state_of_one_batch(void **state)
+TEST(repeated_batches_keep_the_state_of_one_batch)
 {
-    (void)state;
-    pipeline run = a_repeated_run(), grows = a_repeated_run(), grid = a_repeated_run();
+    pipeline run = a_repeated_run();
     run_pipeline(&run, 2, NULL);
     assert_all(&run, DW_OK);
     for (uint32_t step = 1; step < 9; step++)
@@ -95,42 +78,6 @@ static void repeated_batches_keep_the_state_of_one_batch(void **state)
     uint64_t evaluated = 2ull * 2 * 24 * 32 * sizeof(float);
     assert_true(run.summary.cost.state_bytes >= copies + evaluated);
     assert_true(run.summary.cost.state_bytes < copies + evaluated + copies / 8);
-    grows.config.repeat = 1;
-    grows.config.epochs = 3;
-    run_pipeline(&grows, 2, NULL);
-    assert_all(&grows, DW_OK);
-    assert_true(grows.so_far[2].state_bytes > 2 * grows.so_far[0].state_bytes);
-    /* With replies an encoder may hold a second copy. */
-    grid.config.replicas = 2;
-    grid.config.samples = 72;
-    grid.config.forward = "delta:bits=2";
-    grid.config.backward = "delta:bits=3";
-    run_pipeline(&grid, 2, NULL);
-    assert_all(&grid, DW_OK);
-    assert_int_equal(grid.steps, 4 * REPEAT);
-    for (uint32_t step = 0; step < grid.steps; step++)
-        assert_true(grid.so_far[step].state_bytes < 2 * 7 * copies / 4);
 }
 
-/* A codec begins anew with each batch, so a checkpoint between two batches loses nothing. */
-static void a_resumed_run_gives_the_same_bits(void **state)
-{
-    (void)state;
-    pipeline whole = a_repeated_run();
-    whole.config.eval_every = 2 * REPEAT;
-    run_pipeline(&whole, 2, NULL);
-    assert_int_equal(whole.evals, 2);
-    assert_resumes(&whole, 2, REPEAT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(repeat_1_is_the_default),
-        cmocka_unit_test(a_batch_is_used_in_consecutive_steps),
-        cmocka_unit_test(repeated_batches_are_sent_as_deltas),
-        cmocka_unit_test(repeated_batches_keep_the_state_of_one_batch),
-        cmocka_unit_test(a_resumed_run_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)

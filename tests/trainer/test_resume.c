@@ -94,9 +94,8 @@ static void assert_killed_run_goes_on(const pipeline *given, uint32_t stages)
     assert_true(delta_entries > 0 || !is_delta);
 }
 
-static void a_killed_run_goes_on_with_the_same_bits(void **state)
+TEST_WITH(a_killed_run_goes_on_with_the_same_bits, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     static const struct {
         const char *forward, *backward;
         uint32_t stages;
@@ -118,9 +117,8 @@ static void a_killed_run_goes_on_with_the_same_bits(void **state)
     }
 }
 
-static void it_goes_on_with_every_schedule_and_setting(void **state)
+TEST_WITH(it_goes_on_with_every_schedule_and_setting, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     char file[TEST_FOLDER_BYTES + 40];
     snprintf(file, sizeof file, "file:%s/prev,cache=16KiB", pipeline_folder);
     for (int i = 0; i < 7; i++) {
@@ -137,9 +135,8 @@ static void it_goes_on_with_every_schedule_and_setting(void **state)
     }
 }
 
-static void a_killed_grid_goes_on(void **state)
+TEST_WITH(a_killed_grid_goes_on, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         pipeline run = begin("delta:bits=3", "delta:bits=4");
         run.config.replicas = 2;
@@ -152,9 +149,8 @@ static void a_killed_grid_goes_on(void **state)
 }
 
 /* Whenever it was killed, the checkpoint is that of some step, and the run goes on from it. */
-static void a_run_that_is_killed_at_any_time_goes_on(void **state)
+TEST_WITH(a_run_that_is_killed_at_any_time_goes_on, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline whole = begin("delta:bits=3", "delta:bits=4");
     run_pipeline(&whole, 2, NULL);
     assert_all(&whole, DW_OK);
@@ -212,9 +208,8 @@ static void save_one(pipeline *run, uint32_t stages)
 
 /* Which copies make way for others is decided anew, at the encoder; no frame is refused for that.
  */
-static void a_run_with_a_quota_goes_on(void **state)
+TEST_WITH(a_run_with_a_quota_goes_on, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (int i = 0; i < 6; i++) {
         pipeline run = begin("delta:bits=3,quota_bytes=40000,replies=never",
                              "delta:bits=4,quota_bytes=40000,replies=never");
@@ -235,9 +230,8 @@ static void assert_begins_anew(pipeline *run, uint32_t stages, const char *sente
     assert_true(key_entries > 0);
 }
 
-static void what_fits_no_more_is_left_out_and_named(void **state)
+TEST_WITH(what_fits_no_more_is_left_out_and_named, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = begin("delta:bits=3", "delta:bits=4");
     save_one(&run, 2);
     run.config.forward = "delta:bits=2";
@@ -268,10 +262,9 @@ static void in_folder(const char *command)
 }
 
 /* Ranks have no common directory, and one of them cannot replace its manifest. */
-static void a_manifest_that_was_not_replaced_can_be_copied(void **state)
+TEST_WITH(a_manifest_that_was_not_replaced_can_be_copied, pipeline_set_up, pipeline_tear_down)
 {
     char blocker[TEST_FOLDER_BYTES + 32];
-    (void)state;
     pipeline whole = begin("delta:bits=3", "delta:bits=4"), run = whole;
     run_pipeline(&whole, 2, NULL);
     run.config.save = pipeline_folder;
@@ -330,9 +323,8 @@ static void flip(const char *path, long at)
     fclose(file);
 }
 
-static void damaged_and_missing_files_are_named(void **state)
+TEST_WITH(damaged_and_missing_files_are_named, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     char path[2][400], hidden[410];
     pipeline run = begin("delta:bits=3", "delta:bits=4");
     save_one(&run, 2);
@@ -363,9 +355,8 @@ static void damaged_and_missing_files_are_named(void **state)
 }
 
 /* The files of a later step in place of those that the manifest names. */
-static void steps_are_not_mixed(void **state)
+TEST_WITH(steps_are_not_mixed, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     char early[400], late[400];
     pipeline run = begin("delta:bits=3", "delta:bits=4");
     save_one(&run, 2);
@@ -412,9 +403,8 @@ static pipeline begin_with_file(const char *name)
     return run;
 }
 
-static void a_checkpoint_names_copies_in_the_file(void **state)
+TEST_WITH(a_checkpoint_names_copies_in_the_file, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     char index[TEST_FOLDER_BYTES + 40];
     uint64_t bytes[2];
     snprintf(index, sizeof index, "%s/prev.1.index", pipeline_folder);
@@ -443,9 +433,8 @@ static void a_checkpoint_names_copies_in_the_file(void **state)
 
 /* The file of one rank is gone, or has snapshots of another run. Both ends of a boundary then begin
  * anew. */
-static void a_file_that_is_gone_is_named(void **state)
+TEST_WITH(a_file_that_is_gone_is_named, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = begin_with_file("pr\xe9v"), other; /* not UTF-8 */
     const char *file = run.config.state;
     save_one(&run, 2);
@@ -471,9 +460,8 @@ static void a_file_that_is_gone_is_named(void **state)
 
 /* Runs that use no states save over the checkpoint, and end before there is a new manifest. The
  * second one finds a snapshot that is newer than the one that the checkpoint names. */
-static void the_snapshot_stays_until_there_is_a_new_manifest(void **state)
+TEST_WITH(the_snapshot_stays_until_there_is_a_new_manifest, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline whole = begin_with_file(NULL), run = begin_with_file("prev"), other;
     run_pipeline(&whole, 2, NULL);
     save_one(&run, 2);
@@ -494,9 +482,8 @@ static void the_snapshot_stays_until_there_is_a_new_manifest(void **state)
 }
 
 /* Rank 0 has only copies of its encoder in the file, and this begins anew. */
-static void copies_that_are_not_used_are_not_read(void **state)
+TEST_WITH(copies_that_are_not_used_are_not_read, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = begin_with_file("prev");
     save_one(&run, 2);
     in_folder("dd if=/dev/zero of=prev.0 bs=4096 seek=1 count=99 conv=notrunc status=none");
@@ -507,9 +494,8 @@ static void copies_that_are_not_used_are_not_read(void **state)
 }
 
 /* A limit on the size of files has the same effect as a full disk. */
-static void a_full_disk_keeps_the_old_checkpoint(void **state)
+TEST_WITH(a_full_disk_keeps_the_old_checkpoint, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     struct rlimit old, little;
     pipeline whole = begin("delta:bits=3", "delta:bits=4");
     whole.config.layers = 2;
@@ -536,25 +522,4 @@ static void a_full_disk_keeps_the_old_checkpoint(void **state)
     assert_goes_on(&whole, &run);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_killed_run_goes_on_with_the_same_bits),
-        TEST(it_goes_on_with_every_schedule_and_setting),
-        TEST(a_killed_grid_goes_on),
-        TEST(a_run_that_is_killed_at_any_time_goes_on),
-        TEST(a_manifest_that_was_not_replaced_can_be_copied),
-        TEST(a_run_with_a_quota_goes_on),
-        TEST(what_fits_no_more_is_left_out_and_named),
-        TEST(damaged_and_missing_files_are_named),
-        TEST(steps_are_not_mixed),
-        TEST(a_checkpoint_names_copies_in_the_file),
-        TEST(a_file_that_is_gone_is_named),
-        TEST(the_snapshot_stays_until_there_is_a_new_manifest),
-        TEST(copies_that_are_not_used_are_not_read),
-        TEST(a_full_disk_keeps_the_old_checkpoint),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_settings.c - errors name the setting that is wrong or that differs between two ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "settings.h"
+#include "support/test.h"
 
 static dw_train_config sound(void)
 {
@@ -19,9 +14,8 @@ static dw_train_config sound(void)
                              .connect = "tcp://there:1"};
 }
 
-static void unset_settings_get_defaults(void **state)
+TEST(unset_settings_get_defaults)
 {
-    (void)state;
     dw_settings s;
     dw_train_config config = sound();
     assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
@@ -42,14 +36,13 @@ static void unset_settings_get_defaults(void **state)
 }
 
 /* How many of 4 micro-batches a stage of 3 may hold, by schedule and rank. */
-static void limits_the_micro_batches_in_flight(void **state)
+TEST(limits_the_micro_batches_in_flight)
 {
     static const struct {
         const char *schedule;
         uint32_t rank, in_flight;
     } cases[] = {{NULL, 0, 4},   {"gpipe", 1, 4}, {"gpipe", 2, 1},
                  {"1f1b", 0, 3}, {"1f1b", 1, 2},  {"1f1b", 2, 1}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_settings s;
         dw_train_config config = sound();
@@ -84,9 +77,8 @@ static void assert_refused(dw_train_config config, const char *word)
         assert_refused(config, word);                                                              \
     } while (0)
 
-static void names_the_setting_that_is_wrong(void **state)
+TEST(names_the_setting_that_is_wrong)
 {
-    (void)state;
     REFUSED("struct_size", config.struct_size--);
     REFUSED("no rank 2 among 2 stages", config.rank = 2);
     REFUSED("no rank 6 among 3 replicas of 2 stages", config.replicas = 3, config.rank = 6);
@@ -126,9 +118,8 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("forward codec \"raw:f32|raw:f16\"", config.forward = "raw:f32|raw:f16");
 }
 
-static void names_the_way_to_train_that_is_wrong(void **state)
+TEST(names_the_way_to_train_that_is_wrong)
 {
-    (void)state;
     REFUSED("plain-eval has a meaning only with several stages", config.rank = 0, config.stages = 1,
             config.connect = NULL, config.held_out = 3, config.plain_eval = 1);
     REFUSED("plain-eval needs held-out", config.plain_eval = 1);
@@ -198,9 +189,8 @@ static dw_train_config neighbour(void)
         assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);                         \
     } while (0)
 
-static void names_the_setting_that_differs_between_ranks(void **state)
+TEST(names_the_setting_that_differs_between_ranks)
 {
-    (void)state;
     assert_compared(greeting_of(neighbour(), 1, 2), DW_OK, "");
     DIFFERS("stages 3, this rank with 2", config.stages = 3);
     DIFFERS("layers 6, this rank with 4", config.layers = 6);
@@ -235,9 +225,8 @@ static void names_the_setting_that_differs_between_ranks(void **state)
     assert_compared(greeting_of(sound(), 1, 2), DW_ERR_MISMATCH, "calls itself rank 1");
 }
 
-static void names_a_peer_of_another_version(void **state)
+TEST(names_a_peer_of_another_version)
 {
-    (void)state;
     json_t *theirs = greeting_of(neighbour(), 1, 2);
     json_object_set_new(theirs, "version", json_string("9.9.9"));
     assert_compared(theirs, DW_ERR_MISMATCH, "version \"9.9.9\"");
@@ -246,9 +235,8 @@ static void names_a_peer_of_another_version(void **state)
     assert_compared(theirs, DW_ERR_PROTOCOL, "did not tell its clip");
 }
 
-static void settings_count_the_steps_of_a_run(void **state)
+TEST(settings_count_the_steps_of_a_run)
 {
-    (void)state;
     dw_settings s;
     dw_why why;
     dw_train_config config = sound();
@@ -287,16 +275,4 @@ static void settings_count_the_steps_of_a_run(void **state)
     assert_non_null(strstr(why.text, "give a smaller repeat"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unset_settings_get_defaults),
-        cmocka_unit_test(limits_the_micro_batches_in_flight),
-        cmocka_unit_test(names_the_setting_that_is_wrong),
-        cmocka_unit_test(names_the_way_to_train_that_is_wrong),
-        cmocka_unit_test(names_the_setting_that_differs_between_ranks),
-        cmocka_unit_test(names_a_peer_of_another_version),
-        cmocka_unit_test(settings_count_the_steps_of_a_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -13,9 +13,8 @@ enum { N = 3, T = 13 }; /* T is a multiple neither of the vector length nor of a
 static const dw_model_shape shape = {.layers = 3, .channels = 24, .heads = 3, .context = T};
 static uint8_t samples[2][N * (T + 1)];
 
-static void slices_cover_all_tokens(void **state)
+TEST(slices_cover_all_tokens)
 {
-    (void)state;
     for (uint32_t t = 1; t <= 40; t++)
         for (uint32_t s = 1; s <= t; s++) {
             uint32_t next = 0;
@@ -90,10 +89,9 @@ static void assert_close(const dw_part *part, const dw_parameter *tensor, const 
                  tensor->name, error, largest);
 }
 
-static void gradients_are_those_of_whole_samples(void **state)
+TEST(gradients_are_those_of_whole_samples)
 {
     static const uint32_t slices[] = {2, 3, 5, 12, T};
-    (void)state;
     for (int m = 0; m < 2; m++)
         for (size_t i = 0; i < sizeof samples[m]; i++)
             samples[m][i] =
@@ -120,9 +118,8 @@ static void gradients_are_those_of_whole_samples(void **state)
     dw_model_destroy(whole);
 }
 
-static void rejects_impossible_numbers_of_slices(void **state)
+TEST(rejects_impossible_numbers_of_slices)
 {
-    (void)state;
     const uint32_t bad[] = {0, T + 1, UINT32_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         dw_model *model = (dw_model *)1;
@@ -142,10 +139,9 @@ static void assert_close_numbers(const double *a, const double *b, uint32_t n)
 
 /* Sums are made in another order, so bits may differ from those of whole samples, but not between
  * numbers of stages. */
-static void slices_give_the_losses_of_whole_samples(void **state)
+TEST_WITH(slices_give_the_losses_of_whole_samples, pipeline_set_up, pipeline_tear_down)
 {
     static const uint32_t slices[] = {2, 5, 24};
-    (void)state;
     pipeline whole = a_run();
     run_pipeline(&whole, 1, NULL);
     for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
@@ -170,9 +166,8 @@ static void slices_give_the_losses_of_whole_samples(void **state)
 
 /* The parameters hardly change, so after the first epoch no slice differs from its own last visit,
  * and entries without payload are sent. Slices of the same sample do differ. */
-static void every_slice_has_a_prev_of_its_own(void **state)
+TEST_WITH(every_slice_has_a_prev_of_its_own, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     uint64_t frames[2];
     for (uint32_t epochs = 1; epochs <= 2; epochs++) {
         pipeline run = a_run();
@@ -191,9 +186,8 @@ static void every_slice_has_a_prev_of_its_own(void **state)
 }
 
 /* A checkpoint knows no slices, so a run that continues may have others. */
-static void a_resumed_run_gives_the_same_bits(void **state)
+TEST_WITH(a_resumed_run_gives_the_same_bits, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline whole = a_run();
     whole.config.slices = 2;
     pipeline begun = whole, resumed = whole, other = whole;
@@ -213,17 +207,4 @@ static void a_resumed_run_gives_the_same_bits(void **state)
     assert_close_numbers(other.loss + 4, whole.loss + 4, 5);
 }
 
-#define RUN(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slices_cover_all_tokens),
-        cmocka_unit_test(gradients_are_those_of_whole_samples),
-        cmocka_unit_test(rejects_impossible_numbers_of_slices),
-        RUN(slices_give_the_losses_of_whole_samples),
-        RUN(every_slice_has_a_prev_of_its_own),
-        RUN(a_resumed_run_gives_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

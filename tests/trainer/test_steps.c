@@ -124,9 +124,8 @@ static void expect_events(const pipeline *run, uint32_t stage, char text[TEXT_BY
     }
 }
 
-static void means_begin_as_soon_as_gradients_are_complete(void **state)
+TEST(means_begin_as_soon_as_gradients_are_complete)
 {
-    (void)state;
     static char expected[TEXT_BYTES];
     for (uint32_t stages = 1; stages <= 3; stages++) {
         pipeline run = a_run();
@@ -149,9 +148,8 @@ static void means_begin_as_soon_as_gradients_are_complete(void **state)
 
 /* ---- Norms ----------------------------------------------------------------------------------- */
 
-static void all_ranks_clip_by_the_same_norm(void **state)
+TEST(all_ranks_clip_by_the_same_norm)
 {
-    (void)state;
     static const char *const codecs[] = {"raw:f32", "direct:bits=3", "direct:bits=4,feedback=ef"};
     for (uint32_t stages = 1; stages <= 3; stages++) {
         pipeline run = a_run();
@@ -170,11 +168,4 @@ static void all_ranks_clip_by_the_same_norm(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(means_begin_as_soon_as_gradients_are_complete),
-        cmocka_unit_test(all_ranks_clip_by_the_same_norm),
-    };
-    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
-}
+RUN_TESTS(pipeline_set_up, pipeline_tear_down)

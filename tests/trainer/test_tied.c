@@ -51,9 +51,8 @@ static void assert_copies_are_equal(const char *folder)
     assert_memory_equal(embed, head, sizeof embed);
 }
 
-static void any_number_of_stages_gives_the_same_bits(void **state)
+TEST_WITH(any_number_of_stages_gives_the_same_bits, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline one = a_tied_run(), untied = a_run();
     one.config.save = pipeline_folder;
     run_pipeline(&one, 1, NULL);
@@ -73,9 +72,8 @@ static void any_number_of_stages_gives_the_same_bits(void **state)
     }
 }
 
-static void gradient_norm_counts_the_tied_matrix_once(void **state)
+TEST_WITH(gradient_norm_counts_the_tied_matrix_once, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (uint32_t tied = 0; tied <= 1; tied++) {
         dw_model_shape shape = {
             .layers = 3, .channels = C, .heads = 2, .context = 24, .tied = tied};
@@ -90,9 +88,8 @@ static void gradient_norm_counts_the_tied_matrix_once(void **state)
     }
 }
 
-static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
+TEST_WITH(replicas_learn_like_one_pipeline_with_a_larger_batch, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline one = a_tied_grid();
     one.config.replicas = 0;
     one.config.batch = 16;
@@ -114,26 +111,9 @@ static void replicas_learn_like_one_pipeline_with_a_larger_batch(void **state)
     }
 }
 
-static void resumed_tied_grid_gives_the_same_bits(void **state)
-{
-    (void)state;
-    static const char *const codecs[] = {"topk:keep=0.05,feedback=ef", "delta:bits=4"};
-    for (uint32_t i = 0; i < 2; i++) {
-        pipeline whole = a_tied_grid();
-        whole.config.gradient = codecs[i];
-        whole.config.check_every = 1;
-        run_pipeline(&whole, 3 - i, NULL);
-        assert_all(&whole, DW_OK);
-        assert_int_equal(whole.steps, 8);
-        assert_resumes(&whole, 3 - i, 5);
-        assert_copies_are_equal(pipeline_folder);
-    }
-}
-
 /* One operation over all copies, in place of an average at each end and a sum between both. */
-static void tied_copies_are_summed_with_the_replicas(void **state)
+TEST_WITH(tied_copies_are_summed_with_the_replicas, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline grid = a_tied_grid();
     run_pipeline(&grid, 2, NULL);
     assert_all(&grid, DW_OK);
@@ -143,9 +123,8 @@ static void tied_copies_are_summed_with_the_replicas(void **state)
     assert_int_equal(grid.summary.cost.raw_gradients, 8 * floats * sizeof(float));
 }
 
-static void untied_run_refuses_a_tied_checkpoint(void **state)
+TEST_WITH(untied_run_refuses_a_tied_checkpoint, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_tied_run(), untied = a_run();
     run.config.save = pipeline_folder;
     run_pipeline(&run, 1, NULL);
@@ -173,24 +152,12 @@ static void compare_twice(dw_stage *stage, rank *r)
     if (r->status == DW_OK) r->status = dw_agreement_check(stage, 7);
 }
 
-static void *compare_only(void *context)
+TEST_WITH(tied_copies_that_differ_are_noticed, pipeline_set_up, pipeline_tear_down)
 {
-    run_at_a_stage(context, compare_twice);
-    return NULL;
-}
-
-static void to_compare(rank *r)
-{
-    r->run_instead = compare_only;
-}
-
-static void tied_copies_that_differ_are_noticed(void **state)
-{
-    (void)state;
     for (uint32_t stages = 1; stages <= 3; stages++) {
         char expected[100];
         pipeline run = a_tied_run();
-        run_pipeline(&run, stages, to_compare);
+        run_at_stages(&run, stages, compare_twice);
         assert_all(&run, DW_ERR_MISMATCH);
         snprintf(expected, sizeof expected,
                  "after step 7 rank 0 and rank %u hold different copies of the tied", stages - 1);
@@ -199,18 +166,4 @@ static void tied_copies_that_differ_are_noticed(void **state)
     }
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(any_number_of_stages_gives_the_same_bits),
-        TEST(gradient_norm_counts_the_tied_matrix_once),
-        TEST(replicas_learn_like_one_pipeline_with_a_larger_batch),
-        TEST(resumed_tied_grid_gives_the_same_bits),
-        TEST(tied_copies_are_summed_with_the_replicas),
-        TEST(untied_run_refuses_a_tied_checkpoint),
-        TEST(tied_copies_that_differ_are_noticed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

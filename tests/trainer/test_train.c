@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_train.c - complete runs: any number of stages gives the same bits, a seed gives the same run
- * again, a checkpoint continues a run, and every run ends cleanly. */
+ * again, and every run ends cleanly. */
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -33,9 +33,8 @@ static void *run_impostor(void *context)
     return NULL;
 }
 
-static void any_number_of_stages_gives_the_same_bits(void **state)
+TEST_WITH(any_number_of_stages_gives_the_same_bits, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline one = a_run();
     run_pipeline(&one, 1, NULL);
     assert_all(&one, DW_OK);
@@ -53,9 +52,8 @@ static void any_number_of_stages_gives_the_same_bits(void **state)
 
 /* With 1F1B stages hold fewer micro-batches; nothing else changes, with codecs that have state
  * neither. A stage that held more than it has room for would overwrite activations. */
-static void the_schedule_changes_no_bit(void **state)
+TEST_WITH(the_schedule_changes_no_bit, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t stages = 1 + i % 3;
         pipeline gpipe = a_run();
@@ -73,9 +71,8 @@ static void the_schedule_changes_no_bit(void **state)
     }
 }
 
-static void a_seeded_run_repeats_bit_for_bit(void **state)
+TEST_WITH(a_seeded_run_repeats_bit_for_bit, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     for (uint32_t stages = 2; stages <= 3; stages++) {
         pipeline first = a_run();
         first.config.forward = "delta:bits=3";
@@ -99,9 +96,8 @@ static void a_seeded_run_repeats_bit_for_bit(void **state)
     }
 }
 
-static void compression_is_lossy_small_and_counted(void **state)
+TEST_WITH(compression_is_lossy_small_and_counted, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline raw = a_run(), delta = a_run();
     delta.config.forward = "delta:bits=2";
     delta.config.backward = "direct:bits=4";
@@ -134,9 +130,8 @@ static void compression_is_lossy_small_and_counted(void **state)
 }
 
 /* The second part of the text, after the training samples, is in another language. */
-static void evaluates_on_the_samples_after_the_training_ones(void **state)
+TEST_WITH(evaluates_on_the_samples_after_the_training_ones, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.epochs = 10;
     FILE *file = fopen(pipeline_text, "r+");
@@ -150,9 +145,8 @@ static void evaluates_on_the_samples_after_the_training_ones(void **state)
 
 /* The cost of the last rank is measured on its link to the previous rank. A single stage has no
  * link, so it must report no waiting. */
-static void a_single_stage_waits_for_nobody(void **state)
+TEST_WITH(a_single_stage_waits_for_nobody, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.held_out = 0;
     run_pipeline(&run, 1, NULL);
@@ -162,32 +156,8 @@ static void a_single_stage_waits_for_nobody(void **state)
     assert_true(run.summary.cost.wait_s == 0 && run.summary.cost.bytes_forward == 0);
 }
 
-static void a_resumed_run_gives_the_same_bits(void **state)
+TEST_WITH(starts_from_the_parameters_of_a_checkpoint, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
-    pipeline whole = a_run();
-    run_pipeline(&whole, 1, NULL);
-    for (uint32_t stages = 1; stages <= 2; stages++) {
-        pipeline begun = a_run();
-        begun.config.save = pipeline_folder;
-        begun.config.save_every = 4;
-        begun.stop_at_step = 6;
-        run_pipeline(&begun, stages, NULL);
-        assert_true(begun.ranks[0].status == DW_ERR_CANCELLED);
-        assert_int_equal(begun.saves, 1);
-        pipeline resumed = a_run();
-        resumed.config.resume = pipeline_folder;
-        /* One stage saves and two resume, and the reverse. */
-        run_pipeline(&resumed, 3 - stages, NULL);
-        assert_all(&resumed, DW_OK);
-        assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
-        assert_true(resumed.held_out[resumed.evals - 1] == whole.held_out[whole.evals - 1]);
-    }
-}
-
-static void starts_from_the_parameters_of_a_checkpoint(void **state)
-{
-    (void)state;
     pipeline first = a_run();
     first.config.save = pipeline_folder;
     run_pipeline(&first, 2, NULL);
@@ -211,9 +181,8 @@ static void starts_from_the_parameters_of_a_checkpoint(void **state)
     assert_non_null(strstr(second.ranks[0].why.text, "9 steps of 9"));
 }
 
-static void a_stop_of_any_rank_ends_the_run(void **state)
+TEST_WITH(a_stop_of_any_rank_ends_the_run, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.epochs = 10;
     assert_a_stop_ends(&run, 3);
@@ -225,9 +194,8 @@ static void stop_before_a_neighbour_connects(rank *r)
     r->stop = r->index == 0;
 }
 
-static void a_stop_while_waiting_for_a_neighbour_ends_the_wait(void **state)
+TEST_WITH(a_stop_while_waiting_for_a_neighbour_ends_the_wait, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run_pipeline(&run, 2, stop_before_a_neighbour_connects);
     assert_int_equal(run.ranks[0].status, DW_ERR_CANCELLED);
@@ -244,9 +212,8 @@ static void with_another_text(rank *r)
     if (r->index == 2) r->config.text_offset = 1;
 }
 
-static void ranks_learn_which_setting_differs(void **state)
+TEST_WITH(ranks_learn_which_setting_differs, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run_pipeline(&run, 2, with_another_batch);
     assert_true(run.ranks[0].status == DW_ERR_MISMATCH && run.ranks[1].status == DW_ERR_MISMATCH);
@@ -263,9 +230,8 @@ static void with_an_impostor(rank *r)
     if (r->index == 1) r->run_instead = run_impostor;
 }
 
-static void a_greeting_that_is_too_long_is_not_parsed(void **state)
+TEST_WITH(a_greeting_that_is_too_long_is_not_parsed, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run_pipeline(&run, 2, with_an_impostor);
     assert_int_equal(run.ranks[0].status, DW_ERR_PROTOCOL);
@@ -274,9 +240,8 @@ static void a_greeting_that_is_too_long_is_not_parsed(void **state)
 }
 
 /* With room for no copy in memory, every visit of a sample reads from the file. */
-static void prev_in_a_file_changes_no_bit(void **state)
+TEST_WITH(prev_in_a_file_changes_no_bit, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     char text[160];
     snprintf(text, sizeof text, "file:%s/prev,cache=0", pipeline_folder);
     pipeline plain = a_run();
@@ -314,9 +279,8 @@ static void with_nowhere_to_save(rank *r)
     if (r->index == 1) r->config.save = "/proc/nowhere";
 }
 
-static void an_error_of_one_rank_reaches_all(void **state)
+TEST_WITH(an_error_of_one_rank_reaches_all, pipeline_set_up, pipeline_tear_down)
 {
-    (void)state;
     pipeline run = a_run();
     run.config.save = pipeline_folder;
     run_pipeline(&run, 2, with_nowhere_to_save);
@@ -333,25 +297,4 @@ static void an_error_of_one_rank_reaches_all(void **state)
     for (int i = 0; i < 2; i++) assert_non_null(strstr(run.ranks[i].why.text, "diverged"));
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, pipeline_set_up, pipeline_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(any_number_of_stages_gives_the_same_bits),
-        TEST(the_schedule_changes_no_bit),
-        TEST(a_seeded_run_repeats_bit_for_bit),
-        TEST(compression_is_lossy_small_and_counted),
-        TEST(evaluates_on_the_samples_after_the_training_ones),
-        TEST(a_single_stage_waits_for_nobody),
-        TEST(a_resumed_run_gives_the_same_bits),
-        TEST(starts_from_the_parameters_of_a_checkpoint),
-        TEST(a_stop_of_any_rank_ends_the_run),
-        TEST(a_stop_while_waiting_for_a_neighbour_ends_the_wait),
-        TEST(ranks_learn_which_setting_differs),
-        TEST(a_greeting_that_is_too_long_is_not_parsed),
-        TEST(prev_in_a_file_changes_no_bit),
-        TEST(an_error_of_one_rank_reaches_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

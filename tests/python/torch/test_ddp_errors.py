@@ -295,7 +295,7 @@ def test_nan_reaches_every_rank_and_leaves_no_trace(codec):
     assert first[0] == [True, True, True, False, True]
 
 
-# Ranks that are killed, late, interrupted, forked or pickled.
+# Ranks that are killed, late, interrupted or pickled.
 
 
 def rank_that_is_killed(rank, world, how):
@@ -354,32 +354,6 @@ def rank_that_is_interrupted(rank, world, how):
 @pytest.mark.parametrize("how", [{}, LINKS])
 def test_an_interrupt_ends_the_wait(how):
     assert results(2, rank_that_is_interrupted, how)[0] == "interrupted"
-
-
-def rank_that_forks(rank, world, how):
-    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
-    state, hook = deltawire.torch.ddp_hook(**how)
-    model.register_comm_hook(state, hook)
-    step(model, rank)
-    here, there = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            hook(state, None)
-        except deltawire.DeltawireError as error:
-            os.write(there, str(error).encode())
-        os._exit(0)
-    os.close(there)
-    said = os.read(here, 1000).decode()
-    os.waitpid(child, 0)
-    step(model, rank)
-    return said
-
-
-@pytest.mark.parametrize("how", [{}, LINKS])
-def test_a_fork_is_refused_and_changes_nothing(how):
-    for said in results(2, rank_that_forks, how):
-        assert "fork" in said
 
 
 def rank_that_pickles(rank, world, how):

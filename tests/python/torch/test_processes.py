@@ -163,6 +163,7 @@ def rank_whose_hook_forks(rank, world, how):
     saved = state.compression_state_dict()
     said = in_child(
         {
+            "a gradient": lambda: hook(state, None),
             "statistics": state.stats,
             "save": state.compression_state_dict,
             "load": lambda: state.load_compression_state_dict(saved),

@@ -4,7 +4,7 @@
 #include "channel_pair.h"
 #include "transports/suite/counted.h"
 
-static void tensors_arrive_as_without_a_link(void **state)
+TEST(tensors_arrive_as_without_a_link)
 {
     for (size_t b = 0; b < sizeof channels_backends / sizeof *channels_backends; b++) {
         for (int c = 0; c < CHANNELS_CONFIGS; c++)
@@ -22,7 +22,7 @@ static void tensors_arrive_as_without_a_link(void **state)
                    3, NULL, 0);
 }
 
-static void a_forgotten_key_starts_anew(void **state)
+TEST(a_forgotten_key_starts_anew)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
@@ -80,7 +80,7 @@ static void find_incarnations(uint32_t id, const char *config, uint64_t found[2]
 }
 
 /* Otherwise they would draw the same numbers for the same key. */
-static void encoders_share_no_incarnation(void **state)
+TEST(encoders_share_no_incarnation)
 {
     enum { OPENED = 5, FOUND = 2 * OPENED };
     const char *config = "direct:bits=4,incarnation=7", *other = "direct:bits=4,incarnation=8";
@@ -99,7 +99,7 @@ static void encoders_share_no_incarnation(void **state)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static void different_configs_are_a_mismatch_at_both_ends(void **state)
+TEST(different_configs_are_a_mismatch_at_both_ends)
 {
     static const struct {
         const char *sends, *receives;
@@ -172,7 +172,7 @@ static void greet(const void *body, size_t len, dw_status status, const char *sa
     channels_close(&channels);
 }
 
-static void malformed_channel_hellos_are_refused(void **state)
+TEST(malformed_channel_hellos_are_refused)
 {
     enum { TEXT = 256, HELLO = 2 + 2 * TEXT };
     unsigned char body[HELLO + 1] = {DW_FORMAT_MAJOR, DW_FORMAT_MINOR};
@@ -195,7 +195,7 @@ static void malformed_channel_hellos_are_refused(void **state)
 }
 
 /* Messages that are no new frame, and always more of them. */
-static void duplicates_do_not_delay_a_timeout(void **state)
+TEST(duplicates_do_not_delay_a_timeout)
 {
     enum { DUPLICATES = 100000 };
     test_channels channels;
@@ -219,7 +219,7 @@ static void duplicates_do_not_delay_a_timeout(void **state)
     channels_close(&channels);
 }
 
-static void opening_alone_is_a_timeout(void **state)
+TEST(opening_alone_is_a_timeout)
 {
     test_channels channels;
     channels_prepare(&channels, &channels_backends[1], "raw:f32", "raw:f32");
@@ -246,7 +246,7 @@ static void opening_alone_is_a_timeout(void **state)
     channels_close(&channels);
 }
 
-static void an_id_that_is_open_is_refused(void **state)
+TEST(an_id_that_is_open_is_refused)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "raw:f32");
@@ -261,7 +261,7 @@ static void an_id_that_is_open_is_refused(void **state)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static void a_wrong_shape_keeps_the_frame_for_another_call(void **state)
+TEST(a_wrong_shape_keeps_the_frame_for_another_call)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
@@ -288,7 +288,7 @@ static void a_wrong_shape_keeps_the_frame_for_another_call(void **state)
     channels_close(&channels);
 }
 
-static void sent_tensors_can_be_received_after_a_close(void **state)
+TEST(sent_tensors_can_be_received_after_a_close)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[1], "raw:f32,replies=never");
@@ -301,7 +301,7 @@ static void sent_tensors_can_be_received_after_a_close(void **state)
     channels_close(&channels);
 }
 
-static void sending_to_a_closed_end_is_an_error(void **state)
+TEST(sending_to_a_closed_end_is_an_error)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
@@ -320,7 +320,7 @@ static void sending_to_a_closed_end_is_an_error(void **state)
     channels_close(&channels);
 }
 
-static void a_dead_link_ends_the_channel_with_its_reason(void **state)
+TEST(a_dead_link_ends_the_channel_with_its_reason)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[1], "delta:bits=4");
@@ -337,7 +337,7 @@ static void a_dead_link_ends_the_channel_with_its_reason(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-static void does_not_allocate_in_steady_state(void **state)
+TEST(does_not_allocate_in_steady_state)
 {
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         test_channels channels;
@@ -368,20 +368,5 @@ static void does_not_allocate_in_steady_state(void **state)
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_arrive_as_without_a_link),
-        cmocka_unit_test(a_forgotten_key_starts_anew),
-        cmocka_unit_test(encoders_share_no_incarnation),
-        cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
-        cmocka_unit_test(malformed_channel_hellos_are_refused),
-        cmocka_unit_test(duplicates_do_not_delay_a_timeout),
-        cmocka_unit_test(opening_alone_is_a_timeout),
-        cmocka_unit_test(an_id_that_is_open_is_refused),
-        cmocka_unit_test(a_wrong_shape_keeps_the_frame_for_another_call),
-        cmocka_unit_test(sent_tensors_can_be_received_after_a_close),
-        cmocka_unit_test(sending_to_a_closed_end_is_an_error),
-        cmocka_unit_test(a_dead_link_ends_the_channel_with_its_reason),
-        cmocka_unit_test(does_not_allocate_in_steady_state),
-    };
-    return cmocka_run_group_tests_name("channel", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void forget(history *h)
         for (int end = 0; end < 2; end++) drop(&h->after[i][end]);
 }
 
-static void keys_that_differ_are_sent_in_full_once(void **state)
+TEST(keys_that_differ_are_sent_in_full_once)
 {
     /* From which moments the ends are restored (-1: none), and how many keys each end drops. */
     static const struct {
@@ -144,7 +144,7 @@ static void keys_that_differ_are_sent_in_full_once(void **state)
 }
 
 /* The channel of a run that goes on may compare whenever both ends do, and again. */
-static void ends_in_step_drop_nothing(void **state)
+TEST(ends_in_step_drop_nothing)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[1], "delta:bits=4");
@@ -177,7 +177,7 @@ static void pass_many(test_channels *channels, int way, int epoch)
 
 /* Digests of ranges, split, and lists, in both directions at once. A decoder loses keys of
  * the one, and an encoder of the other. */
-static void many_keys_are_compared(void **state)
+TEST(many_keys_are_compared)
 {
     static dw_key lost[MANY / LOSES];
     test_channels channels;
@@ -240,7 +240,7 @@ static void open_with_state(test_channels *channels)
     for (int i = 0; i < TENSORS; i++) channels_pass(channels, i);
 }
 
-static void forged_messages_change_nothing(void **state)
+TEST(forged_messages_change_nothing)
 {
     const unsigned char root[16] = {[0] = KEYS, [8] = 7}, large[16] = {[7] = 255, [8] = 7};
     /* The direction: the connector or the listener sends. */
@@ -268,7 +268,7 @@ static void forged_messages_change_nothing(void **state)
     }
 }
 
-static void a_silent_peer_ends_it_in_time(void **state)
+TEST(a_silent_peer_ends_it_in_time)
 {
     const unsigned char root[16] = {[0] = KEYS, [8] = 7};
     for (int i = 0; i < 2; i++) {
@@ -285,7 +285,7 @@ static void a_silent_peer_ends_it_in_time(void **state)
 
 /* The peer's messages of a comparison that failed do not serve the next one: this root says that it
  * holds nothing, and this list, which arrives late, is not kept. */
-static void a_failed_comparison_is_the_last(void **state)
+TEST(a_failed_comparison_is_the_last)
 {
     const unsigned char nothing[16] = {0}, list[64] = {0};
     dw_link_counters counters = {.struct_size = sizeof counters};
@@ -317,7 +317,7 @@ static dw_status stop_at_third(void *context)
     return ++*(int *)context == 3 ? DW_ERR_CANCELLED : DW_OK;
 }
 
-static void a_wait_is_ended_by_who_looks(void **state)
+TEST(a_wait_is_ended_by_who_looks)
 {
     for (int timeout_ms = -1; timeout_ms <= PATIENCE_MS; timeout_ms += PATIENCE_MS + 1) {
         test_channels channels;
@@ -330,7 +330,7 @@ static void a_wait_is_ended_by_who_looks(void **state)
     }
 }
 
-static void a_dead_peer_ends_it(void **state)
+TEST(a_dead_peer_ends_it)
 {
     const unsigned char root[16] = {[0] = KEYS, [8] = 7};
     test_channels channels;
@@ -346,15 +346,5 @@ static void a_dead_peer_ends_it(void **state)
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_that_differ_are_sent_in_full_once),
-        cmocka_unit_test(ends_in_step_drop_nothing),
-        cmocka_unit_test(many_keys_are_compared),
-        cmocka_unit_test(forged_messages_change_nothing),
-        cmocka_unit_test(a_silent_peer_ends_it_in_time),
-        cmocka_unit_test(a_failed_comparison_is_the_last),
-        cmocka_unit_test(a_wait_is_ended_by_who_looks),
-        cmocka_unit_test(a_dead_peer_ends_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -15,7 +15,7 @@ static dw_status try_open(test_channels *channels, dw_why *why)
     return status;
 }
 
-static void place_of_a_config_needs_a_device(void **state)
+TEST(place_of_a_config_needs_a_device)
 {
     test_channels channels;
     dw_why why;
@@ -40,7 +40,7 @@ static void place_of_a_config_needs_a_device(void **state)
     channels_close(&channels);
 }
 
-static void streams_are_for_channels_on_a_device(void **state)
+TEST(streams_are_for_channels_on_a_device)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "raw:f32");
@@ -71,7 +71,7 @@ static void streams_are_for_channels_on_a_device(void **state)
 }
 
 /* Nothing is enqueued while a stream captures. The frame is kept for a call with another stream. */
-static void a_stream_that_captures_is_refused(void **state)
+TEST(a_stream_that_captures_is_refused)
 {
     fake_cuda *fake = fake_cuda_get();
     test_channels channels;
@@ -104,7 +104,7 @@ static void a_stream_that_captures_is_refused(void **state)
 
 /* The result of a failed stream is lost, and may be written at any time later. So the direction
  * ends with an error. */
-static void a_stream_that_fails_ends_its_direction(void **state)
+TEST(a_stream_that_fails_ends_its_direction)
 {
     fake_cuda *fake = fake_cuda_get();
     for (int end = 0; end < 2; end++) {
@@ -130,7 +130,7 @@ static void a_stream_that_fails_ends_its_direction(void **state)
 
 /* The driver fails once, at each of its calls in turn, while a tensor is sent. Either the call that
  * failed returns an error, or the tensor arrives. */
-static void a_failing_driver_is_reported(void **state)
+TEST(a_failing_driver_is_reported)
 {
     fake_cuda *fake = fake_cuda_get();
     int failed[2] = {0};
@@ -166,7 +166,7 @@ static void a_failing_driver_is_reported(void **state)
 
 /* A receiver may request prev itself while the caller's stream is busy, so the channel encodes it
  * in a stream of its own. */
-static void resent_states_use_a_stream_of_their_own(void **state)
+TEST(resent_states_use_a_stream_of_their_own)
 {
     static unsigned char frame[1 << 16];
     test_channels channels;
@@ -191,7 +191,7 @@ static void resent_states_use_a_stream_of_their_own(void **state)
 }
 
 /* The staging memory is as large as the first frame, and must grow for a larger one. */
-static void a_larger_tensor_gets_more_memory(void **state)
+TEST(a_larger_tensor_gets_more_memory)
 {
     enum { LARGE = 1 << 16 };
     static float x[LARGE], y[LARGE];
@@ -218,14 +218,5 @@ static void a_larger_tensor_gets_more_memory(void **state)
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(place_of_a_config_needs_a_device),
-        cmocka_unit_test(streams_are_for_channels_on_a_device),
-        cmocka_unit_test(a_stream_that_captures_is_refused),
-        cmocka_unit_test(a_stream_that_fails_ends_its_direction),
-        cmocka_unit_test(a_failing_driver_is_reported),
-        cmocka_unit_test(resent_states_use_a_stream_of_their_own),
-        cmocka_unit_test(a_larger_tensor_gets_more_memory),
-    };
-    return cmocka_run_group_tests_name("channel on a device", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

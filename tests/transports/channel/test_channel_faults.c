@@ -46,7 +46,7 @@ static void carry(const char *fault, unsigned seed, const char *inner, const cha
     channels_close(&channels);
 }
 
-static void every_fault_is_healed(void **state)
+TEST(every_fault_is_healed)
 {
     for (size_t f = 0; f < FAULTS; f++) {
         int64_t begun = suite_now_ns();
@@ -61,7 +61,7 @@ static void every_fault_is_healed(void **state)
 
 /* One message of each kind is lost or arrives twice. The backend shaped says that it may lose
  * messages, but its probability is so small that it loses none itself. */
-static void every_kind_of_message_may_be_lost_or_duplicated(void **state)
+TEST(every_kind_of_message_may_be_lost_or_duplicated)
 {
     const suite_backend backend = {.name = "may lose",
                                    .uri = "shaped:loss=0.0000000001%/loop://may-lose-%d",
@@ -108,7 +108,7 @@ static void every_kind_of_message_may_be_lost_or_duplicated(void **state)
 
 /* The receiver has often asked for a frame that was not sent yet, and gets as many answers that say
  * so. When the frame arrives damaged, these must not count as failed attempts. */
-static void late_resends_do_not_count_as_attempts(void **state)
+TEST(late_resends_do_not_count_as_attempts)
 {
     const suite_backend backend = {.name = "may lose",
                                    .uri = "shaped:loss=0.0000000001%/loop://late-%d",
@@ -132,7 +132,7 @@ static void late_resends_do_not_count_as_attempts(void **state)
 }
 
 /* The first messages are the greetings of the channels. */
-static void lost_channel_hellos_are_repeated(void **state)
+TEST(lost_channel_hellos_are_repeated)
 {
     for (unsigned seed = 1; seed <= 8; seed++) {
         char uri[128];
@@ -154,7 +154,7 @@ static void lost_channel_hellos_are_repeated(void **state)
 }
 
 /* A receiver that waits while nothing is sent asks from time to time, and more and more seldom. */
-static void idle_receiver_sends_few_requests(void **state)
+TEST(idle_receiver_sends_few_requests)
 {
     const suite_backend backend = {.name = "idle",
                                    .uri = "shaped:loss=1%/loop://idle-%d",
@@ -173,7 +173,7 @@ static void idle_receiver_sends_few_requests(void **state)
     channels_close(&channels);
 }
 
-static void receiver_sends_no_request_over_a_reliable_link(void **state)
+TEST(receiver_sends_no_request_over_a_reliable_link)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[2], "direct:bits=6");
@@ -184,7 +184,7 @@ static void receiver_sends_no_request_over_a_reliable_link(void **state)
     channels_close(&channels);
 }
 
-static void a_broken_link_is_an_error_at_both_ends(void **state)
+TEST(a_broken_link_is_an_error_at_both_ends)
 {
     const suite_backend backend = {.name = "cut",
                                    .uri = "shaped:disconnect=10/loop://cut-%d",
@@ -209,14 +209,5 @@ static void a_broken_link_is_an_error_at_both_ends(void **state)
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_fault_is_healed),
-        cmocka_unit_test(every_kind_of_message_may_be_lost_or_duplicated),
-        cmocka_unit_test(late_resends_do_not_count_as_attempts),
-        cmocka_unit_test(lost_channel_hellos_are_repeated),
-        cmocka_unit_test(idle_receiver_sends_few_requests),
-        cmocka_unit_test(receiver_sends_no_request_over_a_reliable_link),
-        cmocka_unit_test(a_broken_link_is_an_error_at_both_ends),
-    };
-    return cmocka_run_group_tests_name("channel faults", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 /* ---- Damage ---------------------------------------------------------------------------------- */
 
-static void heals_a_frame_that_was_damaged_anywhere(void **state)
+TEST(heals_a_frame_that_was_damaged_anywhere)
 {
     /* Every byte of the envelope, then the frame's magic, version, header, tables, payload. */
     for (int at = AT_ENVELOPE; at < AT_FRAME; at++) {
@@ -24,7 +24,7 @@ static void heals_a_frame_that_was_damaged_anywhere(void **state)
         channels_carry(&channels_backends[2], channels_configs[c], 9, 5, &last_byte, 1);
 }
 
-static void heals_when_the_resent_frame_is_damaged_too(void **state)
+TEST(heals_when_the_resent_frame_is_damaged_too)
 {
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         const test_plan body[] = {{.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = -1},
@@ -37,7 +37,7 @@ static void heals_when_the_resent_frame_is_damaged_too(void **state)
     }
 }
 
-static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
+TEST(heals_when_acknowledgements_and_requests_are_damaged)
 {
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         /* Control messages 0 and 1 are the hellos, 2 and 3 acknowledge two frames, and 4 requests
@@ -59,7 +59,7 @@ static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
     }
 }
 
-static void drops_duplicates_and_fetches_what_was_lost(void **state)
+TEST(drops_duplicates_and_fetches_what_was_lost)
 {
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         const test_plan twice = {.which = DW_TAG_FRAMES,
@@ -104,7 +104,7 @@ static void show(void *context, int is_sent, const void *frame, size_t len)
 }
 
 /* A frame that arrived damaged is shown when its copy has been decoded, and not before. */
-static void frames_are_shown_at_both_ends(void **state)
+TEST(frames_are_shown_at_both_ends)
 {
     shown s = {0};
     test_channels channels;
@@ -131,7 +131,7 @@ static void frames_are_shown_at_both_ends(void **state)
     free(s.bytes[1]);
 }
 
-static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
+TEST(gives_up_on_a_frame_that_never_arrives_whole)
 {
     test_channels channels;
     channels_prepare(&channels, &channels_backends[1], channels_configs[2], channels_configs[2]);
@@ -150,7 +150,7 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
     channels_close(&channels);
 }
 
-static void endless_resend_requests_are_refused(void **state)
+TEST(endless_resend_requests_are_refused)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
@@ -186,7 +186,7 @@ static void endless_resend_requests_are_refused(void **state)
     channels_close(&channels);
 }
 
-static void without_replies_a_damaged_frame_is_an_error(void **state)
+TEST(without_replies_a_damaged_frame_is_an_error)
 {
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "direct:bits=8,replies=never",
@@ -234,7 +234,7 @@ static void recover(const char *config, int lose_all)
     channels_close(&channels);
 }
 
-static void a_decoder_that_lost_its_state_gets_it_back(void **state)
+TEST(a_decoder_that_lost_its_state_gets_it_back)
 {
     recover("delta:bits=3", 0); /* its state was damaged, and not lost */
     recover("delta:bits=3", 1);
@@ -245,9 +245,8 @@ static void a_decoder_that_lost_its_state_gets_it_back(void **state)
 }
 
 /* The encoder has only the tensor of the last of the frames that wait. */
-static void a_lost_state_is_an_error_where_a_sample_waits_twice(void **state)
+TEST(a_lost_state_is_an_error_where_a_sample_waits_twice)
 {
-    (void)state;
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
     channels_pass(&channels, 0);
@@ -259,9 +258,8 @@ static void a_lost_state_is_an_error_where_a_sample_waits_twice(void **state)
     channels_close(&channels);
 }
 
-static void a_lost_state_is_an_error_where_a_sample_was_forgotten(void **state)
+TEST(a_lost_state_is_an_error_where_a_sample_was_forgotten)
 {
-    (void)state;
     test_channels channels;
     dw_key keys[N];
     float x[N * T * C];
@@ -276,7 +274,7 @@ static void a_lost_state_is_an_error_where_a_sample_was_forgotten(void **state)
     channels_close(&channels);
 }
 
-static void a_state_too_large_for_a_message_is_an_error(void **state)
+TEST(a_state_too_large_for_a_message_is_an_error)
 {
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "delta:bits=2,key=2", "delta:bits=2,key=2");
@@ -293,7 +291,7 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
     channels_close(&channels);
 }
 
-static void without_replies_a_lost_state_is_an_error(void **state)
+TEST(without_replies_a_lost_state_is_an_error)
 {
     test_channels channels;
     channels_open(&channels, &channels_backends[0], "delta:bits=4,replies=never");
@@ -338,9 +336,8 @@ static void *receive_wrongly(void *context)
     return NULL;
 }
 
-static void a_thread_learns_of_its_own_error(void **state)
+TEST(a_thread_learns_of_its_own_error)
 {
-    (void)state;
     test_channels channels;
     pthread_t thread;
     char own[sizeof(dw_why)];
@@ -376,7 +373,7 @@ static void *receive_all(void *context)
 
 /* Both ends send and receive at the same time, and some messages are damaged. In the worst case a
  * frame, its request twice and one answer are damaged; that uses up all attempts but the last. */
-static void both_directions_run_at_once_and_heal(void **state)
+TEST(both_directions_run_at_once_and_heal)
 {
     for (size_t b = 0; b < 2; b++) {
         test_channels channels;
@@ -411,22 +408,5 @@ static void both_directions_run_at_once_and_heal(void **state)
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heals_a_frame_that_was_damaged_anywhere),
-        cmocka_unit_test(heals_when_the_resent_frame_is_damaged_too),
-        cmocka_unit_test(heals_when_acknowledgements_and_requests_are_damaged),
-        cmocka_unit_test(drops_duplicates_and_fetches_what_was_lost),
-        cmocka_unit_test(frames_are_shown_at_both_ends),
-        cmocka_unit_test(gives_up_on_a_frame_that_never_arrives_whole),
-        cmocka_unit_test(endless_resend_requests_are_refused),
-        cmocka_unit_test(without_replies_a_damaged_frame_is_an_error),
-        cmocka_unit_test(a_decoder_that_lost_its_state_gets_it_back),
-        cmocka_unit_test(a_lost_state_is_an_error_where_a_sample_waits_twice),
-        cmocka_unit_test(a_lost_state_is_an_error_where_a_sample_was_forgotten),
-        cmocka_unit_test(a_state_too_large_for_a_message_is_an_error),
-        cmocka_unit_test(without_replies_a_lost_state_is_an_error),
-        cmocka_unit_test(both_directions_run_at_once_and_heal),
-        cmocka_unit_test(a_thread_learns_of_its_own_error),
-    };
-    return cmocka_run_group_tests_name("channel healing", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

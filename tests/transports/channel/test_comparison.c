@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_comparison.c - the comparison of keys without a channel: what it finds, how many messages
  * and bytes it takes, and what becomes of messages that no honest end sends. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "channel/comparison.h"
 #include "support/tool.h"
@@ -165,7 +160,7 @@ static ends compare(choice *choose, uint64_t n, bool swapped)
 
 /* ---- What is found --------------------------------------------------------------------------- */
 
-static void all_keys_that_differ_are_found(void **state)
+TEST(all_keys_that_differ_are_found)
 {
     static const uint64_t sizes[] = {0, 1, 2, 15, 16, 17, 33, 100, 1000, 80000};
     static choice *const choices[] = {same, all_otherwise, only_one_end, some};
@@ -174,7 +169,7 @@ static void all_keys_that_differ_are_found(void **state)
             for (int swapped = 0; swapped < 2; swapped++) compare(choices[c], sizes[s], swapped);
 }
 
-static void equal_ends_send_their_roots_alone(void **state)
+TEST(equal_ends_send_their_roots_alone)
 {
     ends both = compare(same, 1000, false);
     assert_int_equal(both.messages, 2);
@@ -183,7 +178,7 @@ static void equal_ends_send_their_roots_alone(void **state)
     assert_int_equal(both.messages, 2);
 }
 
-static void a_thousand_of_a_million_take_few_bytes(void **state)
+TEST(a_thousand_of_a_million_take_few_bytes)
 {
     ends both = compare(few, 1000000, false);
     uint64_t hops = both.messages - 1; /* the roots cross */
@@ -193,7 +188,7 @@ static void a_thousand_of_a_million_take_few_bytes(void **state)
 }
 
 /* A key of which only version, chain or incarnation differs. */
-static void each_field_counts(void **state)
+TEST(each_field_counts)
 {
     for (int field = 0; field < 5; field++) {
         ends both;
@@ -225,7 +220,7 @@ static int by_value(const void *left, const void *right)
 
 /* A few keys beside very many, one of which differs though half of its print is also that of a key
  * at the other end. */
-static void a_few_keys_find_no_wrong_partner_among_many(void **state)
+TEST(a_few_keys_find_no_wrong_partner_among_many)
 {
     enum { FEW = 16, OTHERS = 100000 };
     for (int swapped = 0; swapped < 2; swapped++) {
@@ -305,7 +300,7 @@ static void assert_refused(ends *both, int e, uint64_t step, const uint8_t *body
     close_ends(both);
 }
 
-static void messages_in_another_order_or_length_are_refused(void **state)
+TEST(messages_in_another_order_or_length_are_refused)
 {
     int e;
     ends both;
@@ -351,7 +346,7 @@ static void messages_in_another_order_or_length_are_refused(void **state)
 }
 
 /* An encoder can choose keys that all have the same place. */
-static void keys_of_one_place_take_no_long_time(void **state)
+TEST(keys_of_one_place_take_no_long_time)
 {
     enum { CHOSEN = 200000 };
     ends both;
@@ -367,7 +362,7 @@ static void keys_of_one_place_take_no_long_time(void **state)
 }
 
 /* A peer that names 2^60 keys makes nobody take memory for them. */
-static void memory_depends_on_the_own_keys(void **state)
+TEST(memory_depends_on_the_own_keys)
 {
     ends both;
     uint8_t root[16] = {[7] = 16};
@@ -378,7 +373,7 @@ static void memory_depends_on_the_own_keys(void **state)
     close_ends(&both);
 }
 
-static void any_allocation_may_fail(void **state)
+TEST(any_allocation_may_fail)
 {
     dw_status status = DW_ERR_NO_MEMORY;
     for (fails_at = 1; status != DW_OK; fails_at++) {
@@ -393,18 +388,4 @@ static void any_allocation_may_fail(void **state)
     fails_at = 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_keys_that_differ_are_found),
-        cmocka_unit_test(equal_ends_send_their_roots_alone),
-        cmocka_unit_test(a_thousand_of_a_million_take_few_bytes),
-        cmocka_unit_test(each_field_counts),
-        cmocka_unit_test(a_few_keys_find_no_wrong_partner_among_many),
-        cmocka_unit_test(messages_in_another_order_or_length_are_refused),
-        cmocka_unit_test(keys_of_one_place_take_no_long_time),
-        cmocka_unit_test(memory_depends_on_the_own_keys),
-        cmocka_unit_test(any_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

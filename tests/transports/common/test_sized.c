@@ -21,7 +21,7 @@ static dw_status open_without_peer(const void *options, dw_why *why)
     return status;
 }
 
-static void structs_of_impossible_size_are_refused(void **state)
+TEST(structs_of_impossible_size_are_refused)
 {
     static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
     dw_why why;
@@ -49,7 +49,7 @@ static void structs_of_impossible_size_are_refused(void **state)
     }
 }
 
-static void options_of_an_older_caller_are_accepted(void **state)
+TEST(options_of_an_older_caller_are_accepted)
 {
     dw_why why;
     dw_link_options options;
@@ -73,7 +73,7 @@ static void options_of_an_older_caller_are_accepted(void **state)
 #endif
 }
 
-static void options_of_a_newer_caller_are_accepted_if_unset(void **state)
+TEST(options_of_a_newer_caller_are_accepted_if_unset)
 {
     dw_why why;
     GROWN(dw_link_options) options;
@@ -101,7 +101,7 @@ static void options_of_a_newer_caller_are_accepted_if_unset(void **state)
     assert_non_null(strstr(why.text, "dw_tls_options"));
 }
 
-static void link_counters_are_filled_for_callers_of_any_age(void **state)
+TEST(link_counters_are_filled_for_callers_of_any_age)
 {
     static const suite_backend loop = {.name = "loop", .uri = "loop://counted-%d"};
     suite_pair pair;
@@ -139,7 +139,7 @@ static dw_status open_channel(dw_link *link, const void *config, dw_why *why)
 }
 
 /* The other end opens no channel, so a valid config ends in a timeout. */
-static void channel_configs_of_any_age_are_accepted(void **state)
+TEST(channel_configs_of_any_age_are_accepted)
 {
     static const suite_backend loop = {.name = "loop", .uri = "loop://channels-%d"};
     suite_pair pair;
@@ -176,7 +176,7 @@ static void channel_configs_of_any_age_are_accepted(void **state)
 }
 
 /* The table of a backend that was compiled against a newer header, with a field that is set. */
-static void refuses_a_backend_with_unknown_abilities(void **state)
+TEST(refuses_a_backend_with_unknown_abilities)
 {
     GROWN(dw_transport) table = {.known = suite_spoiled};
     table.known.struct_size = sizeof table;
@@ -195,15 +195,4 @@ static void refuses_a_backend_with_unknown_abilities(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(structs_of_impossible_size_are_refused),
-        cmocka_unit_test(options_of_an_older_caller_are_accepted),
-        cmocka_unit_test(options_of_a_newer_caller_are_accepted_if_unset),
-        cmocka_unit_test(link_counters_are_filled_for_callers_of_any_age),
-        cmocka_unit_test(channel_configs_of_any_age_are_accepted),
-        cmocka_unit_test(refuses_a_backend_with_unknown_abilities),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -43,7 +43,7 @@ static int count_asking(dw_adaptive_spin *spin, int waits)
 
 /* Where at least seven of eight questions find something it always asks; where half of them or none
  * do, it asks a few times until it has learnt this, and then once in 64 waits. */
-static void adaptive_spin_polls_only_where_polling_helps(void **state)
+TEST(adaptive_spin_polls_only_where_polling_helps)
 {
     static const struct {
         int vain_of, vain, least, most; /* of so many questions so many find nothing */
@@ -60,7 +60,7 @@ static void adaptive_spin_polls_only_where_polling_helps(void **state)
     }
 }
 
-static void adaptive_spin_polls_again_when_polling_helps_again(void **state)
+TEST(adaptive_spin_polls_again_when_polling_helps_again)
 {
     dw_adaptive_spin spin = {0, 0};
     for (int i = 0; i < MANY; i++) dw_adaptive_spin_learn(&spin, false);
@@ -107,7 +107,7 @@ static dw_adaptive_spin *spin_of(dw_adaptive_spin *spin, int way)
     return way == 2 ? NULL : spin;
 }
 
-static void poll_waits_for_its_whole_timeout(void **state)
+TEST(poll_waits_for_its_whole_timeout)
 {
     post p;
     set_up(&p);
@@ -128,7 +128,7 @@ static void poll_waits_for_its_whole_timeout(void **state)
 
 /* A yield may take long, where other programs want the processor. What it has taken is not slept
  * again: of 8 ms, 5 at least pass in the yield, and of 4 ms all. */
-static void long_yield_shortens_the_sleep_after_it(void **state)
+TEST(long_yield_shortens_the_sleep_after_it)
 {
     post p;
     set_up(&p);
@@ -150,7 +150,7 @@ static void *write_soon(void *context)
     return NULL;
 }
 
-static void poll_returns_when_a_descriptor_is_ready(void **state)
+TEST(poll_returns_when_a_descriptor_is_ready)
 {
     for (int way = 0; way < 3; way++) {
         post p;
@@ -171,7 +171,7 @@ static void poll_returns_when_a_descriptor_is_ready(void **state)
 }
 
 /* What is there already says nothing about the use of asking, nor does a wait that is too short. */
-static void adaptive_spin_learns_from_its_own_waits(void **state)
+TEST(adaptive_spin_learns_from_its_own_waits)
 {
     dw_adaptive_spin spin = {0, 0};
     post p;
@@ -198,15 +198,4 @@ static void adaptive_spin_learns_from_its_own_waits(void **state)
     take_down(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adaptive_spin_polls_only_where_polling_helps),
-        cmocka_unit_test(adaptive_spin_polls_again_when_polling_helps_again),
-        cmocka_unit_test(poll_waits_for_its_whole_timeout),
-        cmocka_unit_test(long_yield_shortens_the_sleep_after_it),
-        cmocka_unit_test(poll_returns_when_a_descriptor_is_ready),
-        cmocka_unit_test(adaptive_spin_learns_from_its_own_waits),
-    };
-    return cmocka_run_group_tests_name("adaptive_spin", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

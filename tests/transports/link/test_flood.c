@@ -165,12 +165,12 @@ static void withstand(const flood *what, uint64_t least_messages)
     assert_int_equal(ended, 0);
 }
 
-static void flood_of_empty_messages_with_new_tags_is_bounded(void **state)
+TEST(flood_of_empty_messages_with_new_tags_is_bounded)
 {
     withstand(&(flood){.len = 0, .has_many_tags = 1}, 200000);
 }
 
-static void flood_of_unreceived_messages_is_bounded(void **state)
+TEST(flood_of_unreceived_messages_is_bounded)
 {
     withstand(&(flood){.len = 1024}, 60000);
 }
@@ -199,7 +199,7 @@ static void *send_much(void *context)
     return NULL;
 }
 
-static void waiting_receive_continues_when_others_make_room(void **state)
+TEST(waiting_receive_continues_when_others_make_room)
 {
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
@@ -244,7 +244,7 @@ static unsigned longest_chain(const dw_inboxes *inboxes)
     return longest;
 }
 
-static void tag_table_grows_and_shrinks(void **state)
+TEST(tag_table_grows_and_shrinks)
 {
     enum { TAGS = 20000 };
     /* Consecutive tags, tags at equal distances, and tags that would all fall into neighbouring
@@ -280,13 +280,4 @@ static void tag_table_grows_and_shrinks(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flood_of_empty_messages_with_new_tags_is_bounded),
-        cmocka_unit_test(flood_of_unreceived_messages_is_bounded),
-        cmocka_unit_test(waiting_receive_continues_when_others_make_room),
-        cmocka_unit_test(tag_table_grows_and_shrinks),
-    };
-    return cmocka_run_group_tests_name("flood", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

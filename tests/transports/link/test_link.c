@@ -17,7 +17,7 @@ static dw_status try_to_open(const char *uri, const dw_link_options *options, dw
     return status;
 }
 
-static void refuses_a_uri_without_a_known_scheme(void **state)
+TEST(refuses_a_uri_without_a_known_scheme)
 {
     dw_why why;
     assert_int_equal(try_to_open("127.0.0.1:7000", NULL, &why), DW_ERR_UNSUPPORTED);
@@ -34,7 +34,7 @@ static void refuses_a_uri_without_a_known_scheme(void **state)
     assert_non_null(strstr(why.text, "spoiled"));
 }
 
-static void refuses_a_transport_with_missing_functions(void **state)
+TEST(refuses_a_transport_with_missing_functions)
 {
     dw_why why;
     for (int hole = 0; hole < 7; hole++) {
@@ -57,7 +57,7 @@ static void refuses_a_transport_with_missing_functions(void **state)
     }
 }
 
-static void refuses_impossible_link_options(void **state)
+TEST(refuses_impossible_link_options)
 {
     dw_why why;
     const dw_link_options strange = {.struct_size = sizeof strange, .role = (dw_link_role)9};
@@ -84,7 +84,7 @@ static void *listen_until_told(void *context)
     return NULL;
 }
 
-static void a_loop_needs_a_free_name(void **state)
+TEST(a_loop_needs_a_free_name)
 {
     dw_why why;
     const dw_link_options options = {
@@ -176,7 +176,7 @@ static const dw_transport hasty = {.struct_size = sizeof hasty,
                                    .describe = hasty_describe,
                                    .poll = hasty_poll};
 
-static void a_hello_is_read_after_its_sender_left(void **state)
+TEST(a_hello_is_read_after_its_sender_left)
 {
     static const dw_transport *const more[] = {&hasty, NULL};
     const dw_link_options options = {.struct_size = sizeof options, .transports = more};
@@ -185,7 +185,7 @@ static void a_hello_is_read_after_its_sender_left(void **state)
     assert_non_null(strstr(why.text, "speaks link version"));
 }
 
-static void refuses_traits_that_contradict_each_other(void **state)
+TEST(refuses_traits_that_contradict_each_other)
 {
     static const dw_transport *const more[] = {&hasty, NULL};
     static const struct {
@@ -228,7 +228,7 @@ static dw_status front_open(void *endpoint, const dw_transport_open *how)
     return inner ? inner->open(endpoint, &inner_how) : DW_ERR_UNSUPPORTED;
 }
 
-static void each_backend_of_a_uri_gets_its_own_context(void **state)
+TEST(each_backend_of_a_uri_gets_its_own_context)
 {
     static int of_front, of_behind;
     dw_transport front = hasty, behind = hasty;
@@ -266,7 +266,7 @@ static void each_backend_of_a_uri_gets_its_own_context(void **state)
     }
 }
 
-static void refuses_contexts_for_unused_transports(void **state)
+TEST(refuses_contexts_for_unused_transports)
 {
     static int something;
     static const struct {
@@ -293,7 +293,7 @@ static void describe_short(const void *endpoint, dw_transport_traits *traits)
     traits->longest_message = DW_LINK_HEADER_BYTES + SHORT_BYTES;
 }
 
-static void messages_are_limited_by_the_backend(void **state)
+TEST(messages_are_limited_by_the_backend)
 {
     dw_transport in_short = suite_spoiled;
     in_short.scheme = "short";
@@ -345,7 +345,7 @@ static void poll_late(const void *endpoint, int asks_kernel, dw_transport_state 
     if (++late.polls == 2) assert_int_equal(dw_link_handle(link, TAG, note_late, NULL), DW_OK);
 }
 
-static void a_handler_is_called_that_was_set_while_the_thread_fell_asleep(void **state)
+TEST(a_handler_is_called_that_was_set_while_the_thread_fell_asleep)
 {
     dw_transport in_late = suite_spoiled;
     in_late.scheme = "late";
@@ -394,7 +394,7 @@ static void call_once(suite_pair *pair)
     suite_expect(pair->link[1], TAG, 1, SHORT_BYTES);
 }
 
-static void link_thread_wakes_rarely_while_callers_come_again(void **state)
+TEST(link_thread_wakes_rarely_while_callers_come_again)
 {
     const suite_backend loop = {.name = "loop", .uri = "loop://standby-%d", .one_process = 1};
     suite_pair pair;
@@ -419,7 +419,7 @@ static void link_thread_wakes_rarely_while_callers_come_again(void **state)
     suite_close(&pair);
 }
 
-static void text_of_a_peer_cannot_control_a_terminal(void **state)
+TEST(text_of_a_peer_cannot_control_a_terminal)
 {
     const struct {
         const char *said, *printed;
@@ -440,7 +440,7 @@ static void text_of_a_peer_cannot_control_a_terminal(void **state)
     }
 }
 
-static void every_link_call_refuses_null(void **state)
+TEST(every_link_call_refuses_null)
 {
     void *data = NULL;
     size_t len;
@@ -467,7 +467,7 @@ static void every_link_call_refuses_null(void **state)
     suite_close(&pair);
 }
 
-static void buffer_pool_keeps_buffers_up_to_its_limit(void **state)
+TEST(buffer_pool_keeps_buffers_up_to_its_limit)
 {
     const dw_allocator allocator = dw_mem_allocator(NULL);
     dw_buffer_pool pool = {.allocator = &allocator, .keep_bytes = 4096};
@@ -490,23 +490,4 @@ static void buffer_pool_keeps_buffers_up_to_its_limit(void **state)
     dw_buffer_pool_empty(&pool);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_a_uri_without_a_known_scheme),
-        cmocka_unit_test(refuses_a_transport_with_missing_functions),
-        cmocka_unit_test(refuses_impossible_link_options),
-        cmocka_unit_test(a_loop_needs_a_free_name),
-        cmocka_unit_test(a_hello_is_read_after_its_sender_left),
-        cmocka_unit_test(refuses_traits_that_contradict_each_other),
-        cmocka_unit_test(messages_are_limited_by_the_backend),
-        cmocka_unit_test(a_handler_is_called_that_was_set_while_the_thread_fell_asleep),
-        cmocka_unit_test(link_thread_wakes_rarely_while_callers_come_again),
-        cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
-        cmocka_unit_test(refuses_contexts_for_unused_transports),
-        cmocka_unit_test(text_of_a_peer_cannot_control_a_terminal),
-        cmocka_unit_test(every_link_call_refuses_null),
-        cmocka_unit_test(buffer_pool_keeps_buffers_up_to_its_limit),
-    };
-    return cmocka_run_group_tests_name("link", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -114,7 +114,7 @@ static void nothing_is_left(void)
 }
 
 /* Each allocation in turn fails: an error is returned where it matters, and no memory is lost. */
-static void any_allocation_may_fail(void **state)
+TEST(any_allocation_may_fail)
 {
     static const char *const uris[] = {"loop://memory-%d", "tcp://127.0.0.1:0",
                                        "shaped:rate=1gbit/loop://memory-%d"};
@@ -179,7 +179,7 @@ static void wait_for_arrivals(dw_link *link, uint64_t n)
 
 /* A send without memory changes nothing, and the next send works. A receiver without memory
  * delivers the messages that have arrived, and then returns the error. */
-static void a_link_continues_as_far_as_memory_allows(void **state)
+TEST(a_link_continues_as_far_as_memory_allows)
 {
     static const char *const uris[] = {"loop://goes-on-%d", "tcp://127.0.0.1:0"};
     enum { SHORT = 100, LONG = 300000 };
@@ -218,7 +218,7 @@ static void a_link_continues_as_far_as_memory_allows(void **state)
     }
 }
 
-static void an_allocator_needs_both_functions(void **state)
+TEST(an_allocator_needs_both_functions)
 {
     dw_why why;
     dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 20};
@@ -230,12 +230,4 @@ static void an_allocator_needs_both_functions(void **state)
     assert_int_equal(dw_link_open(&link, "loop://x", &options, &why), DW_ERR_ARGUMENT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_allocation_may_fail),
-        cmocka_unit_test(a_link_continues_as_far_as_memory_allows),
-        cmocka_unit_test(an_allocator_needs_both_functions),
-    };
-    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

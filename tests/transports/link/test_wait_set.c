@@ -94,7 +94,7 @@ static void *send_all(void *context)
 
 /* ---- Who calls the handlers ------------------------------------------------------------------ */
 
-static void wait_set_handles_messages_of_all_links_in_order(void **state)
+TEST(wait_set_handles_messages_of_all_links_in_order)
 {
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
         static board b;
@@ -129,7 +129,7 @@ static void wait_set_handles_messages_of_all_links_in_order(void **state)
 
 static void ignore(void *context, const void *data, size_t len) {}
 
-static void wait_set_ends_at_an_event_or_a_timeout(void **state)
+TEST(wait_set_ends_at_an_event_or_a_timeout)
 {
     static board b;
     dw_link *many[DW_WAIT_SET_MOST + 1] = {NULL};
@@ -169,7 +169,7 @@ static void wait_until_claimed(dw_link *link)
     }
 }
 
-static void wait_set_ends_when_a_link_ends(void **state)
+TEST(wait_set_ends_when_a_link_ends)
 {
     for (size_t k = 0; k < sizeof backends / sizeof *backends; k++) {
         static board b;
@@ -196,7 +196,7 @@ static void note(void *context, const void *data, size_t len)
     atomic_fetch_add((atomic_int *)context, 1);
 }
 
-static void wait_set_leaves_other_tags_to_their_handlers(void **state)
+TEST(wait_set_leaves_other_tags_to_their_handlers)
 {
     static board b;
     atomic_int noted = 0;
@@ -251,7 +251,7 @@ static void *remove_handler(void *context)
     return NULL;
 }
 
-static void handler_is_not_removed_while_a_caller_runs_it(void **state)
+TEST(handler_is_not_removed_while_a_caller_runs_it)
 {
     static board b;
     set_up(&b, &backends[0]);
@@ -273,14 +273,4 @@ static void handler_is_not_removed_while_a_caller_runs_it(void **state)
     take_down(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wait_set_handles_messages_of_all_links_in_order),
-        cmocka_unit_test(wait_set_ends_at_an_event_or_a_timeout),
-        cmocka_unit_test(wait_set_ends_when_a_link_ends),
-        cmocka_unit_test(wait_set_leaves_other_tags_to_their_handlers),
-        cmocka_unit_test(handler_is_not_removed_while_a_caller_runs_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

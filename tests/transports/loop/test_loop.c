@@ -67,7 +67,7 @@ static int is_worth_testing(const loop_end *side)
     return poll(&wait, 1, 0) > 0;
 }
 
-static void loop_wakeup_stays_until_its_request_is_tested(void **state)
+TEST(loop_wakeup_stays_until_its_request_is_tested)
 {
     loop_end side[2];
     char data[8] = "message", room[2][8];
@@ -89,7 +89,7 @@ static void loop_wakeup_stays_until_its_request_is_tested(void **state)
     }
 }
 
-static void loop_message_is_lost_when_its_sender_closes(void **state)
+TEST(loop_message_is_lost_when_its_sender_closes)
 {
     loop_end side[2];
     char *data = malloc(8), room[8];
@@ -103,11 +103,4 @@ static void loop_message_is_lost_when_its_sender_closes(void **state)
     for (int i = 0; i < 2; i++) free_end(&side[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loop_wakeup_stays_until_its_request_is_tested),
-        cmocka_unit_test(loop_message_is_lost_when_its_sender_closes),
-    };
-    return cmocka_run_group_tests_name("bare loop", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,23 +3,23 @@
  * of one; the same bits as over tcp, and over links of both kinds. Any number of ranks from 3 on.
  */
 #include <mpi.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "deltawire/collective.h"
 #include "deltawire/mpi.h"
+#include "support/test.h"
 
 enum { MOST = 8, FLOATS = 20513, PATIENCE_MS = 60000, URI = 64 };
 
 static int world_rank, world_size;
+
+/* All ranks reach each test together. */
+static int together(void **state)
+{
+    return MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS;
+}
 
 /* ---- A group --------------------------------------------------------------------------------- */
 
@@ -165,7 +165,7 @@ static void compare(MPI_Comm communicator)
     }
 }
 
-static void all_ranks_sum_as_over_tcp(void **state)
+TEST_WITH(all_ranks_sum_as_over_tcp, together, NULL)
 {
     static float y[4][FLOATS], x[FLOATS], sum[FLOATS];
     compare(MPI_COMM_WORLD);
@@ -184,7 +184,7 @@ static void all_ranks_sum_as_over_tcp(void **state)
 }
 
 /* Even and odd ranks at the same time, in the opposite order. With three ranks, one is alone. */
-static void ranks_of_a_part_sum_among_themselves(void **state)
+TEST_WITH(ranks_of_a_part_sum_among_themselves, together, NULL)
 {
     MPI_Comm part;
     MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, -world_rank, &part);
@@ -193,7 +193,7 @@ static void ranks_of_a_part_sum_among_themselves(void **state)
 }
 
 /* A program may have a group of all and one of a part at the same time, over links of both. */
-static void groups_of_two_communicators_live_together(void **state)
+TEST_WITH(groups_of_two_communicators_live_together, together, NULL)
 {
     static float x[FLOATS], y[2][FLOATS], alone[4][FLOATS];
     MPI_Comm part;
@@ -218,7 +218,7 @@ static void groups_of_two_communicators_live_together(void **state)
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
-static void a_rank_without_a_communicator_is_refused(void **state)
+TEST_WITH(a_rank_without_a_communicator_is_refused, together, NULL)
 {
     MPI_Comm part, inter;
     dw_mpi *mpi = (dw_mpi *)(void *)&part;
@@ -250,7 +250,7 @@ static void expect_none(dw_link *const *links, int n)
     for (int r = 0; r < n; r++) assert_null(links[r]);
 }
 
-static void bad_arguments_open_no_link(void **state)
+TEST_WITH(bad_arguments_open_no_link, together, NULL)
 {
     dw_mpi *mpi;
     dw_link *links[MOST];
@@ -304,7 +304,7 @@ static void give(void *context, void *memory, size_t bytes)
 
 /* The last rank gives another number than the others: these find no peer at the last rank, and
  * close the links that they had among themselves. */
-static void ranks_that_disagree_open_no_link(void **state)
+TEST_WITH(ranks_that_disagree_open_no_link, together, NULL)
 {
     dw_mpi *mpi;
     dw_link *links[MOST];
@@ -327,28 +327,14 @@ static void ranks_that_disagree_open_no_link(void **state)
     dw_mpi_destroy(mpi);
 }
 
-/* All ranks reach each test together. */
-static int together(void **state)
-{
-    return MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS;
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(all_ranks_sum_as_over_tcp, together),
-        cmocka_unit_test_setup(ranks_of_a_part_sum_among_themselves, together),
-        cmocka_unit_test_setup(groups_of_two_communicators_live_together, together),
-        cmocka_unit_test_setup(a_rank_without_a_communicator_is_refused, together),
-        cmocka_unit_test_setup(bad_arguments_open_no_link, together),
-        cmocka_unit_test_setup(ranks_that_disagree_open_no_link, together),
-    };
     int level;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
     if (level < MPI_THREAD_MULTIPLE || world_size < 3 || world_size > MOST) return 2;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     if (failed) MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Finalize();
     return failed;

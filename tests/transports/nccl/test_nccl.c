@@ -6,7 +6,7 @@
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-static void sends_and_receives_have_the_same_size(void **state)
+TEST(sends_and_receives_have_the_same_size)
 {
     static const size_t lengths[] = {0,
                                      1,
@@ -45,7 +45,7 @@ static void sends_and_receives_have_the_same_size(void **state)
 }
 
 /* An idle link must have no receive on the GPU, because it would delay the program's own work. */
-static void an_idle_link_has_no_work_on_the_gpu(void **state)
+TEST(an_idle_link_has_no_work_on_the_gpu)
 {
     suite_pair pair;
     rig_prepare(&pair, "nccl:loop://idle-%d");
@@ -94,7 +94,7 @@ static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len
     free(request[1]);
 }
 
-static void gpu_memory_is_used_without_staging(void **state)
+TEST(gpu_memory_is_used_without_staging)
 {
     rig_reset();
     rig_raw_end raw[2];
@@ -132,12 +132,7 @@ int main(int argc, char **argv)
 {
     if (!rig_begin(argc, argv)) return fprintf(stderr, "usage: test_nccl FAKE-LIBRARY\n");
     rig_common = rig_create(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sends_and_receives_have_the_same_size),
-        cmocka_unit_test(an_idle_link_has_no_work_on_the_gpu),
-        cmocka_unit_test(gpu_memory_is_used_without_staging),
-    };
-    int failed = cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     dw_nccl_destroy(rig_common);
     return failed;
 }

@@ -34,7 +34,7 @@ _Static_assert((int)ncclUint8 == DW_NCCL_UINT8 && (int)ncclInProgress == DW_NCCL
 static dw_nccl_library library;
 static void *loaded;
 
-static void has_every_symbol_and_is_new_enough(void **state)
+TEST(has_every_symbol_and_is_new_enough)
 {
     int version = 0;
     assert_int_equal(library.get_version(&version), DW_NCCL_SUCCESS);
@@ -43,14 +43,14 @@ static void has_every_symbol_and_is_new_enough(void **state)
     print_message("NCCL %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
 }
 
-static void nccl_already_loaded_by_the_program_is_used(void **state)
+TEST(nccl_already_loaded_by_the_program_is_used)
 {
     void *theirs = dlsym(loaded, "ncclGetVersion"), *ours;
     memcpy(&ours, &library.get_version, sizeof ours);
     assert_ptr_equal(ours, theirs);
 }
 
-static void unique_ids_are_unique(void **state)
+TEST(unique_ids_are_unique)
 {
     dw_nccl_id id[2];
     for (int i = 0; i < 2; i++) {
@@ -61,12 +61,12 @@ static void unique_ids_are_unique(void **state)
     assert_true(memcmp(&id[0], &id[1], sizeof id[0]) != 0);
 }
 
-static void errors_have_texts(void **state)
+TEST(errors_have_texts)
 {
     assert_string_not_equal(dw_nccl_library_error(&library, NULL, DW_NCCL_SYSTEM_ERROR), "");
 }
 
-static void without_a_gpu_the_error_says_why(void **state)
+TEST(without_a_gpu_the_error_says_why)
 {
     dw_nccl *nccl;
     dw_why why;
@@ -90,12 +90,5 @@ int main(void)
         return 77;
     }
     if (status != DW_OK) return fprintf(stderr, "%s\n", why.text);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(has_every_symbol_and_is_new_enough),
-        cmocka_unit_test(nccl_already_loaded_by_the_program_is_used),
-        cmocka_unit_test(unique_ids_are_unique),
-        cmocka_unit_test(errors_have_texts),
-        cmocka_unit_test(without_a_gpu_the_error_says_why),
-    };
-    return cmocka_run_group_tests_name("nccl, the real one", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
-static void a_transfer_without_progress_is_aborted(void **state)
+TEST(a_transfer_without_progress_is_aborted)
 {
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
@@ -24,7 +24,7 @@ static void a_transfer_without_progress_is_aborted(void **state)
     rig_nothing_is_left();
 }
 
-static void communicators_that_never_connect_are_a_timeout(void **state)
+TEST(communicators_that_never_connect_are_a_timeout)
 {
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
@@ -44,7 +44,7 @@ static void communicators_that_never_connect_are_a_timeout(void **state)
 
 /* Each call of the driver or of NCCL fails in turn. Both ends must get either an error or the right
  * bytes, and must give back everything. */
-static void every_call_may_fail_once(void **state)
+TEST(every_call_may_fail_once)
 {
     long calls = -1, failed = 0;
     for (long n = 0; calls < 0 || n < calls; n++) {
@@ -135,7 +135,7 @@ static dw_status status_after(const forged *note)
     return status;
 }
 
-static void invalid_control_messages_end_the_link(void **state)
+TEST(invalid_control_messages_end_the_link)
 {
     rig_reset();
     const forged honest[] = {{DW_NCCL_DATA, 0, 10, 10, 1},
@@ -167,7 +167,7 @@ static void invalid_control_messages_end_the_link(void **state)
 
 /* ---- Different ends -------------------------------------------------------------------------- */
 
-static void ends_with_different_nccl_settings_do_not_connect(void **state)
+TEST(ends_with_different_nccl_settings_do_not_connect)
 {
     for (int which = 0; which < 2; which++) {
         suite_pair pair;
@@ -217,7 +217,7 @@ static void *open_plain(void *context)
     return NULL;
 }
 
-static void a_peer_without_nccl_is_recognized(void **state)
+TEST(a_peer_without_nccl_is_recognized)
 {
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
@@ -231,7 +231,7 @@ static void a_peer_without_nccl_is_recognized(void **state)
     rig_nothing_is_left();
 }
 
-static void a_communicator_of_the_program_is_split_and_not_changed(void **state)
+TEST(a_communicator_of_the_program_is_split_and_not_changed)
 {
     rig_reset();
     dw_nccl_comm comm[2] = {NULL, NULL};
@@ -270,7 +270,7 @@ static void a_communicator_of_the_program_is_split_and_not_changed(void **state)
     rig_nothing_is_left();
 }
 
-static void nccl_create_error_names_what_is_missing(void **state)
+TEST(nccl_create_error_names_what_is_missing)
 {
     rig_reset();
     dw_nccl *nccl = (dw_nccl *)(uintptr_t)1;
@@ -334,17 +334,7 @@ int main(int argc, char **argv)
 {
     if (!rig_begin(argc, argv)) return fprintf(stderr, "usage: test_nccl_trouble FAKE-LIBRARY\n");
     rig_common = rig_create(NULL);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_transfer_without_progress_is_aborted),
-        cmocka_unit_test(communicators_that_never_connect_are_a_timeout),
-        cmocka_unit_test(every_call_may_fail_once),
-        cmocka_unit_test(invalid_control_messages_end_the_link),
-        cmocka_unit_test(ends_with_different_nccl_settings_do_not_connect),
-        cmocka_unit_test(a_peer_without_nccl_is_recognized),
-        cmocka_unit_test(a_communicator_of_the_program_is_split_and_not_changed),
-        cmocka_unit_test(nccl_create_error_names_what_is_missing),
-    };
-    int failed = cmocka_run_group_tests_name("nccl, trouble", tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
     dw_nccl_destroy(rig_common);
     return failed;
 }

@@ -58,13 +58,13 @@ static double wire_seconds(int messages, size_t wire_len, double bits_per_second
 }
 
 /* On the wire, the link adds 8 bytes to a message, tcp another 8, and loop none. */
-static void large_message_takes_as_long_as_the_rate_says(void **state)
+TEST(large_message_takes_as_long_as_the_rate_says)
 {
     takes("shaped:rate=40mbit/loop://one-%d", 1, 999992, wire_seconds(1, 1000000, 40e6));
     takes("shaped:rate=40mbit/loop://one-%d", 1, 1999992, wire_seconds(1, 2000000, 40e6));
 }
 
-static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
+TEST(many_small_messages_take_no_longer_than_few_large_ones)
 {
     /* Each message takes 100 microseconds. A thread that slept for each of them would oversleep by
      * half of that. Even instrumented builds on a busy machine can carry a message in this time. */
@@ -72,7 +72,7 @@ static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
     takes("shaped:rate=8mbit/tcp://127.0.0.1:0", 8, 99984, wire_seconds(8, 100000, 8e6));
 }
 
-static void many_messages_are_delayed_only_once(void **state)
+TEST(many_messages_are_delayed_only_once)
 {
     takes("shaped:rate=8mbit,delay=150ms/loop://delay-%d", 100, 2492,
           wire_seconds(100, 2500, 8e6) + 0.15);
@@ -96,7 +96,7 @@ static void *carry(void *context)
     return NULL;
 }
 
-static void the_two_directions_do_not_slow_each_other(void **state)
+TEST(the_two_directions_do_not_slow_each_other)
 {
     const suite_backend backend = {
         .name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
@@ -120,7 +120,7 @@ static void the_two_directions_do_not_slow_each_other(void **state)
 }
 
 /* If the wire is so slow that a message takes longer than the timeout, the peer is not dead. */
-static void a_slow_message_is_no_timeout(void **state)
+TEST(a_slow_message_is_no_timeout)
 {
     const suite_backend backend = {
         .name = "shaped", .uri = "shaped:rate=800kbit/loop://slow-%d", .one_process = 1};
@@ -138,7 +138,7 @@ static void a_slow_message_is_no_timeout(void **state)
     suite_close(&pair);
 }
 
-static void counts_the_bytes_on_the_wire(void **state)
+TEST(counts_the_bytes_on_the_wire)
 {
     const suite_backend backend = {.name = "shaped",
                                    .uri = "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:0"};
@@ -167,7 +167,7 @@ static void counts_the_bytes_on_the_wire(void **state)
 
 /* Eight messages take 8 ms each on this wire, but their sends are completed earlier. When a flush
  * has returned, the counters must contain all of them. */
-static void flush_returns_after_messages_are_counted(void **state)
+TEST(flush_returns_after_messages_are_counted)
 {
     const suite_backend backend = {.name = "shaped",
                                    .uri = "shaped:rate=1mbit/loop://shaped-count-%d"};
@@ -186,7 +186,7 @@ static void flush_returns_after_messages_are_counted(void **state)
     suite_close(&pair);
 }
 
-static void shaped_uri_error_names_the_wrong_word(void **state)
+TEST(shaped_uri_error_names_the_wrong_word)
 {
     const struct {
         const char *uri, *blamed;
@@ -231,17 +231,4 @@ static void shaped_uri_error_names_the_wrong_word(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_message_takes_as_long_as_the_rate_says),
-        cmocka_unit_test(many_small_messages_take_no_longer_than_few_large_ones),
-        cmocka_unit_test(many_messages_are_delayed_only_once),
-        cmocka_unit_test(the_two_directions_do_not_slow_each_other),
-        cmocka_unit_test(a_slow_message_is_no_timeout),
-        cmocka_unit_test(counts_the_bytes_on_the_wire),
-        cmocka_unit_test(flush_returns_after_messages_are_counted),
-        cmocka_unit_test(shaped_uri_error_names_the_wrong_word),
-    };
-    return cmocka_run_group_tests_name("shaped", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

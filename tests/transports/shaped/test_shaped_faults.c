@@ -206,7 +206,7 @@ static void is_about(size_t counted, double messages, double chance)
         fail_msg("%zu of %.0f, expected about %.0f", counted, messages, expected);
 }
 
-static void each_fault_has_the_requested_frequency(void **state)
+TEST(each_fault_has_the_requested_frequency)
 {
     enum { N = 20000 };
     send_all("loss=10%,time=virtual", DW_LINK_LISTEN, N);
@@ -232,7 +232,7 @@ static void each_fault_has_the_requested_frequency(void **state)
     assert_true(found.lost + found.doubled + found.overtaken + found.damaged == 0);
 }
 
-static void the_same_seed_gives_the_same_faults(void **state)
+TEST(the_same_seed_gives_the_same_faults)
 {
     enum { N = 3000 };
     static noted first[2 * N];
@@ -253,7 +253,7 @@ static void the_same_seed_gives_the_same_faults(void **state)
 
 /* ---- Messages without faults ----------------------------------------------------------------- */
 
-static void hello_and_goodbye_messages_have_no_faults(void **state)
+TEST(hello_and_goodbye_messages_have_no_faults)
 {
     fault_wire wire;
     open_wire(&wire, "loss=100%,corrupt=100%,duplicate=100%,reorder=100%", DW_LINK_LISTEN);
@@ -273,7 +273,7 @@ static void hello_and_goodbye_messages_have_no_faults(void **state)
     close_wire(&wire);
 }
 
-static void reorder_holds_the_last_message_for_a_limited_time(void **state)
+TEST(reorder_holds_the_last_message_for_a_limited_time)
 {
     fault_wire wire;
     open_wire(&wire, "reorder=100%:5ms,time=virtual", DW_LINK_LISTEN);
@@ -292,7 +292,7 @@ static void reorder_holds_the_last_message_for_a_limited_time(void **state)
     close_wire(&wire);
 }
 
-static void the_traits_say_which_faults_can_occur(void **state)
+TEST(the_traits_say_which_faults_can_occur)
 {
     static const struct {
         const char *words;
@@ -321,7 +321,7 @@ static void the_traits_say_which_faults_can_occur(void **state)
 /* ---- Time ------------------------------------------------------------------------------------ */
 
 /* Messages that would take hours are sent with a single test each. */
-static void virtual_time_needs_no_waiting(void **state)
+TEST(virtual_time_needs_no_waiting)
 {
     send_all("rate=1bit,delay=3600s,jitter=3600s,stall=50%:3600s,time=virtual", DW_LINK_LISTEN,
              1000);
@@ -343,7 +343,7 @@ static double first_wake_s(const char *words)
 }
 
 /* Measures the time until a message is due, for 200 different seeds. */
-static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
+TEST(jitter_is_spread_evenly_on_top_of_the_delay)
 {
     enum { N = 200 };
     double sum = 0, least = 1e9, most = 0;
@@ -361,7 +361,7 @@ static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
     assert_true(fabs(sum / N - 2000) < 4 * 2000 / sqrt(12.0 * N));
 }
 
-static void a_stall_delays_all_later_messages(void **state)
+TEST(a_stall_delays_all_later_messages)
 {
     fault_wire wire;
     dw_transport_state before = {.struct_size = sizeof before}, after = before;
@@ -394,7 +394,7 @@ static uint64_t messages_until_cut(const char *words)
     return through;
 }
 
-static void disconnect_breaks_the_link_after_the_given_traffic(void **state)
+TEST(disconnect_breaks_the_link_after_the_given_traffic)
 {
     assert_int_equal(messages_until_cut("disconnect=100,time=virtual"), 100);
     assert_int_equal(messages_until_cut("disconnect=4kb,time=virtual"), 4000 / LEN);
@@ -410,18 +410,4 @@ static void disconnect_breaks_the_link_after_the_given_traffic(void **state)
     assert_true(fabs(sum / 400 - 99) < 4 * 99.5 / 20);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_traits_say_which_faults_can_occur),
-        cmocka_unit_test(each_fault_has_the_requested_frequency),
-        cmocka_unit_test(the_same_seed_gives_the_same_faults),
-        cmocka_unit_test(hello_and_goodbye_messages_have_no_faults),
-        cmocka_unit_test(reorder_holds_the_last_message_for_a_limited_time),
-        cmocka_unit_test(virtual_time_needs_no_waiting),
-        cmocka_unit_test(jitter_is_spread_evenly_on_top_of_the_delay),
-        cmocka_unit_test(a_stall_delays_all_later_messages),
-        cmocka_unit_test(disconnect_breaks_the_link_after_the_given_traffic),
-    };
-    return cmocka_run_group_tests_name("shaped faults", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

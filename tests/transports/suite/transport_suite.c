@@ -7,14 +7,11 @@
 
 enum { TAG = 7 };
 
-static const suite_backend *backend_of(void **state)
-{
-    return *state;
-}
+static const suite_backend *tested;
 
-static void open_pair(suite_pair *pair, void **state)
+static void open_pair(suite_pair *pair)
 {
-    suite_prepare(pair, backend_of(state));
+    suite_prepare(pair, tested);
     suite_open(pair);
 }
 
@@ -27,10 +24,10 @@ static size_t some_length(uint64_t n)
     return lengths[n % (sizeof lengths / sizeof *lengths)];
 }
 
-static void delivers_whole_messages_in_order_per_tag(void **state)
+TEST(delivers_whole_messages_in_order_per_tag)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     enum { N = 600 };
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], 100 + n % 3, n, some_length(n));
     /* They are received tag by tag: messages with different tags may be received in any order. */
@@ -48,10 +45,10 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     suite_close(&pair);
 }
 
-static void carries_64_mebibytes_in_one_message(void **state)
+TEST(carries_64_mebibytes_in_one_message)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     size_t len = (size_t)64 << 20;
     suite_send(pair.link[1], TAG, 1, len);
     suite_expect(pair.link[0], TAG, 1, len);
@@ -60,10 +57,10 @@ static void carries_64_mebibytes_in_one_message(void **state)
     suite_close(&pair);
 }
 
-static void carries_many_messages_in_flight(void **state)
+TEST(carries_many_messages_in_flight)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     enum { N = 5000, TAGS = 200 }; /* more tags than a link's table has places */
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], TAG + (uint32_t)n % TAGS, n, n % 200);
     for (uint64_t tag = TAGS; tag-- > 0;) {
@@ -92,10 +89,10 @@ static void *talk(void *context)
     return NULL;
 }
 
-static void carries_both_directions_at_once(void **state)
+TEST(carries_both_directions_at_once)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     talker talkers[2] = {{.link = pair.link[0]}, {.link = pair.link[1]}};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, talk, &talkers[i]);
@@ -118,10 +115,10 @@ static void *wait_for_one(void *context)
 
 /* A caller that waits does the work of the link's thread. The thread must take over again when the
  * caller has its message. */
-static void reads_messages_while_no_caller_waits(void **state)
+TEST(reads_messages_while_no_caller_waits)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     for (uint64_t n = 0; n < 20; n += 2) {
         talker waiting = {.link = pair.link[1]};
         pthread_t thread;
@@ -141,10 +138,10 @@ static void reads_messages_while_no_caller_waits(void **state)
     suite_close(&pair);
 }
 
-static void sends_what_is_queued_before_it_closes(void **state)
+TEST(sends_what_is_queued_before_it_closes)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     enum { N = 200 };
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], TAG, n, 20000);
     dw_link_close(pair.link[0]);
@@ -155,10 +152,10 @@ static void sends_what_is_queued_before_it_closes(void **state)
     suite_close(&pair);
 }
 
-static void does_not_allocate_in_steady_state(void **state)
+TEST(does_not_allocate_in_steady_state)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     enum { WINDOW = 40, WINDOWS = 10 };
     long before = 0, made = 0;
     for (int round = -20; round < WINDOWS * WINDOW; round++) {
@@ -188,10 +185,10 @@ static void does_not_allocate_in_steady_state(void **state)
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
-static void gives_back_dropped_and_shortened_room(void **state)
+TEST(gives_back_dropped_and_shortened_room)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     void *room;
     assert_int_equal(dw_link_send_begin(pair.link[0], TAG, 5000, &room), DW_OK);
     assert_int_equal(counted(pair.link[0]).queued_bytes > 5000, 1);
@@ -207,10 +204,10 @@ static void gives_back_dropped_and_shortened_room(void **state)
     suite_close(&pair);
 }
 
-static void answers_pending_when_the_queue_is_full(void **state)
+TEST(answers_pending_when_the_queue_is_full)
 {
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    suite_prepare(&pair, tested);
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
     size_t len = (size_t)3 << 20; /* longer than the limit, but one at a time must be accepted */
@@ -222,10 +219,10 @@ static void answers_pending_when_the_queue_is_full(void **state)
     suite_close(&pair);
 }
 
-static void waits_for_room_and_not_for_an_empty_queue(void **state)
+TEST(waits_for_room_and_not_for_an_empty_queue)
 {
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    suite_prepare(&pair, tested);
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
     size_t len = 300000; /* the limit has no room for a fourth, but for a short one */
@@ -242,10 +239,10 @@ static void waits_for_room_and_not_for_an_empty_queue(void **state)
     suite_close(&pair);
 }
 
-static void unreceived_messages_do_not_block_other_tags(void **state)
+TEST(unreceived_messages_do_not_block_other_tags)
 {
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    suite_prepare(&pair, tested);
     pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
     size_t len = (size_t)1 << 20;
@@ -258,10 +255,10 @@ static void unreceived_messages_do_not_block_other_tags(void **state)
     suite_close(&pair);
 }
 
-static void refuses_messages_beyond_the_limit_of_either_end(void **state)
+TEST(refuses_messages_beyond_the_limit_of_either_end)
 {
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    suite_prepare(&pair, tested);
     pair.options[0].max_message_bytes = 9000;
     suite_open(&pair);
     void *room;
@@ -293,10 +290,10 @@ static void echo_back(void *context, const void *data, size_t len)
     atomic_store(&echo->running, 0);
 }
 
-static void handlers_get_messages_in_order_and_may_send(void **state)
+TEST(handlers_get_messages_in_order_and_may_send)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     enum { N = 500 };
     echo_state echo = {.link = pair.link[1]};
     /* Half of the messages arrive before the handler is set. */
@@ -323,10 +320,10 @@ static void pass_on(void *context, const void *data, size_t len)
     dw_link_send(echo->link, TAG + 1, data, len);
 }
 
-static void handlers_run_while_a_caller_waits_for_something_else(void **state)
+TEST(handlers_run_while_a_caller_waits_for_something_else)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     echo_state there = {.link = pair.link[1]}, back = {.link = pair.link[0]};
     assert_int_equal(dw_link_handle(pair.link[1], TAG, pass_on, &there), DW_OK);
     assert_int_equal(dw_link_handle(pair.link[0], TAG + 1, pass_on, &back), DW_OK);
@@ -366,10 +363,10 @@ static size_t retained_len(uint64_t n)
     return n % 4 == 0 ? 100 : 40000;
 }
 
-static void retained_messages_stay_as_they_are(void **state)
+TEST(retained_messages_stay_as_they_are)
 {
     suite_pair pair;
-    open_pair(&pair, state);
+    open_pair(&pair);
     retainer keeps = {.link = pair.link[1]};
     void *sent[RETAINED] = {NULL};
     assert_int_equal(dw_link_handle(pair.link[1], TAG, retain, &keeps), DW_OK);
@@ -401,31 +398,9 @@ static void retained_messages_stay_as_they_are(void **state)
 
 int run_transport_suite(const suite_backend *backend)
 {
-    void *state = (void *)(uintptr_t)backend;
-#define CASE(test) cmocka_unit_test_prestate(test, state)
-    const struct CMUnitTest tests[] = {
-        CASE(delivers_whole_messages_in_order_per_tag),
-        CASE(carries_64_mebibytes_in_one_message),
-        CASE(carries_many_messages_in_flight),
-        CASE(carries_both_directions_at_once),
-        CASE(reads_messages_while_no_caller_waits),
-        CASE(sends_what_is_queued_before_it_closes),
-        CASE(does_not_allocate_in_steady_state),
-        CASE(gives_back_dropped_and_shortened_room),
-        CASE(answers_pending_when_the_queue_is_full),
-        CASE(waits_for_room_and_not_for_an_empty_queue),
-        CASE(unreceived_messages_do_not_block_other_tags),
-        CASE(refuses_messages_beyond_the_limit_of_either_end),
-        CASE(handlers_get_messages_in_order_and_may_send),
-        CASE(handlers_run_while_a_caller_waits_for_something_else),
-#ifdef DW_SUITE_INSIDE
-        CASE(retained_messages_stay_as_they_are),
-#endif
-    };
-#undef CASE
+    tested = backend;
     /* The other half of the suite comes first, because one of its tests forks a peer, while this
      * process should have only one thread. */
     print_message("transport suite: %s\n", backend->name);
-    return run_transport_suite_ends(backend) +
-           cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
+    return run_transport_suite_ends(backend) + test_run(NULL, NULL);
 }

@@ -4,17 +4,11 @@
 #define DW_TRANSPORT_SUITE_H
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "deltawire/transport.h"
+#include "support/test.h"
 
 typedef struct suite_backend {
     const char *name;

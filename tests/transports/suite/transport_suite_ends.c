@@ -23,201 +23,15 @@
 
 enum { TAG = 7 };
 
-static const suite_backend *backend_of(void **state)
-{
-    return *state;
-}
+static const suite_backend *tested;
 
-static void open_pair(suite_pair *pair, void **state)
+static void open_pair(suite_pair *pair)
 {
-    suite_prepare(pair, backend_of(state));
+    suite_prepare(pair, tested);
     suite_open(pair);
 }
 
-typedef struct talker {
-    dw_link *link;
-    dw_status status;
-    pid_t thread; /* set directly before it waits */
-} talker;
-
-/* ---- Ends ------------------------------------------------------------------------------------ */
-
-static void *wait_in_recv(void *context)
-{
-    talker *me = context;
-    __atomic_store_n(&me->thread, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
-    me->status = suite_receive(me->link, TAG, -1);
-    return NULL;
-}
-
-/* Whether the kernel says that a thread of this process sleeps. */
-static int sleeps(pid_t thread)
-{
-    char path[64], text[512] = "";
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    size_t len = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[len] = '\0';
-    const char *name_end = strrchr(text, ')'); /* "number (name) S ..." */
-    assert_non_null(name_end);
-    return name_end[2] == 'S';
-}
-
-/* Returns when the talker's thread sleeps in dw_link_recv. */
-static void expect_waiting(const talker *me)
-{
-    pid_t thread;
-    for (int ms = 0; ms < SUITE_PATIENCE_MS; ms++) {
-        thread = __atomic_load_n(&me->thread, __ATOMIC_ACQUIRE);
-        if (thread && sleeps(thread)) return;
-        suite_sleep_ms(1);
-    }
-    fail_msg("a thread never waited in dw_link_recv");
-}
-
-static void cancelling_ends_every_call_at_both_ends(void **state)
-{
-    suite_pair pair;
-    open_pair(&pair, state);
-    talker waiting[2] = {{.link = pair.link[0]}, {.link = pair.link[1]}};
-    pthread_t threads[2];
-    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
-    for (int i = 0; i < 2; i++) expect_waiting(&waiting[i]);
-    dw_link_cancel(pair.link[0]);
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    assert_int_equal(waiting[0].status, DW_ERR_CANCELLED);
-    assert_int_equal(waiting[1].status, DW_ERR_PEER);
-    assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_CANCELLED);
-    assert_int_equal(suite_receive(pair.link[0], TAG, 0), DW_ERR_CANCELLED);
-    assert_int_equal(dw_link_flush(pair.link[0], -1), DW_ERR_CANCELLED);
-    assert_int_equal(dw_link_send(pair.link[1], TAG, "x", 1), DW_ERR_PEER);
-    assert_non_null(strstr(dw_link_why(pair.link[0]), "cancelled"));
-    assert_string_not_equal(dw_link_why(pair.link[1]), "");
-    suite_close(&pair);
-}
-
-static void a_peer_that_leaves_within_a_message_is_an_error(void **state)
-{
-    suite_pair pair;
-    open_pair(&pair, state);
-    suite_send(pair.link[0], TAG, 0, 100);
-    suite_expect(pair.link[1], TAG, 0, 100);
-    for (uint64_t n = 1; n < 6; n++) suite_send(pair.link[0], TAG, n, (size_t)32 << 20);
-    dw_link_cancel(pair.link[0]);
-    /* Complete messages may be received, then an error, but never a part of a message. */
-    dw_status status = DW_OK;
-    for (uint64_t n = 1; status == DW_OK; n++) {
-        void *data;
-        size_t len;
-        status = dw_link_recv(pair.link[1], TAG, SUITE_PATIENCE_MS, &data, &len);
-        if (status == DW_OK) {
-            assert_true(suite_is(data, len, n, (size_t)32 << 20));
-            dw_link_release(pair.link[1], data);
-        }
-    }
-    assert_int_equal(status, DW_ERR_PEER);
-    suite_close(&pair);
-}
-
-/* A program may close a link while other threads still wait for messages. */
-static void closing_ends_the_calls_of_other_threads(void **state)
-{
-    enum { ROUNDS = SUITE_UNDER_TSAN ? 5 : 20, WAITING = 20 };
-    mallopt(M_PERTURB, 0xa5); /* freed memory is overwritten, so that a late access fails */
-    for (int round = 0; round < ROUNDS; round++) {
-        suite_pair pair;
-        open_pair(&pair, state);
-        talker waiting[WAITING];
-        pthread_t threads[WAITING];
-        for (int i = 0; i < WAITING; i++) {
-            waiting[i] = (talker){.link = pair.link[i % 2]};
-            pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
-        }
-        /* No call may begin after the link is closed. */
-        for (int i = 0; i < WAITING; i++) expect_waiting(&waiting[i]);
-        suite_close(&pair);
-        for (int i = 0; i < WAITING; i++) {
-            pthread_join(threads[i], NULL);
-            /* The other end closes at the same time, and its goodbye may come first. */
-            assert_true(waiting[i].status == DW_ERR_CANCELLED || waiting[i].status == DW_ERR_PEER);
-        }
-    }
-    mallopt(M_PERTURB, 0);
-}
-
-typedef struct closer {
-    dw_link *link;
-    volatile int calls;
-} closer;
-
-static void close_here(void *context, const void *data, size_t len)
-{
-    (void)data;
-    (void)len;
-    closer *me = context;
-    __atomic_add_fetch(&me->calls, 1, __ATOMIC_RELAXED);
-    dw_link_close(me->link);
-}
-
-static void a_handler_may_close_its_link(void **state)
-{
-    suite_pair pair;
-    open_pair(&pair, state);
-    closer there = {.link = pair.link[1]};
-    for (uint64_t n = 0; n < 3; n++) suite_send(pair.link[0], TAG, n, 100);
-    while (counted(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
-    pair.link[1] = NULL; /* the handler closes it */
-    assert_int_equal(dw_link_handle(there.link, TAG, close_here, &there), DW_OK);
-    assert_int_equal(suite_receive(pair.link[0], TAG, SUITE_PATIENCE_MS), DW_ERR_PEER);
-    assert_non_null(strstr(dw_link_why(pair.link[0]), "closed the link"));
-    suite_close(&pair);
-    assert_int_equal(__atomic_load_n(&there.calls, __ATOMIC_RELAXED), 1);
-}
-
-/* ---- Other processes ------------------------------------------------------------------------- */
-
-/* Calls everything in a forked child. It has copies of the memory, the descriptors and the locks,
- * which may be held: no call may wait, or reach the peer. */
-static int misuse(dw_link *link)
-{
-    void *data;
-    size_t len;
-    int wrong = dw_link_send(link, TAG, "child", 5) != DW_ERR_ARGUMENT;
-    wrong += dw_link_send_begin(link, TAG, 5, &data) != DW_ERR_ARGUMENT;
-    wrong += dw_link_recv(link, TAG, -1, &data, &len) != DW_ERR_ARGUMENT;
-    wrong += dw_link_flush(link, -1) != DW_ERR_ARGUMENT;
-    wrong += dw_link_wait_room(link, 5, -1) != DW_ERR_ARGUMENT;
-    wrong += dw_link_handle(link, TAG, NULL, NULL) != DW_ERR_ARGUMENT;
-    wrong += counted(link).messages_sent != 0;
-    wrong += !strstr(dw_link_why(link), "forked");
-    dw_link_cancel(link);
-    dw_link_close(link);
-    return wrong;
-}
-
-static void a_forked_child_cannot_use_the_link(void **state)
-{
-    suite_pair pair;
-    open_pair(&pair, state);
-    for (uint64_t n = 0; n < 8; n++) {
-        suite_send(pair.link[0], TAG, n, 300000);
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            alarm(SUITE_PATIENCE_MS / 1000);
-            _exit(misuse(pair.link[0]) + misuse(pair.link[1]));
-        }
-        suite_send(pair.link[1], TAG, n, 70);
-        int ended = -1;
-        assert_int_equal(waitpid(child, &ended, 0), child);
-        assert_int_equal(ended, 0);
-        suite_expect(pair.link[1], TAG, n, 300000);
-        suite_expect(pair.link[0], TAG, n, 70);
-    }
-    suite_close(&pair);
-}
+/* ---- A peer that is killed: its test forks, and is first so that there is only one thread ---- */
 
 enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, PART_BYTES = 4 << 20, LONG_BYTES = 32 << 20 };
 
@@ -227,10 +41,10 @@ static size_t length_of(uint64_t n)
     return n < SHORT_MESSAGES ? SHORT_BYTES : LONG_BYTES;
 }
 
-static void send_until_killed(const suite_backend *backend, const char *uri)
+static void send_until_killed(const char *uri)
 {
     const dw_link_options options = {
-        .struct_size = sizeof options, .transports = backend->transports, .tls = backend->tls[1]};
+        .struct_size = sizeof options, .transports = tested->transports, .tls = tested->tls[1]};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (uint64_t n = 0;;) {
@@ -253,7 +67,7 @@ static void tell_child(void *context, const char *uri)
     if (write(fd, uri, strlen(uri) + 1) < 0) abort();
 }
 
-static dw_link *open_to_child(const suite_backend *backend, pid_t *child)
+static dw_link *open_to_child(pid_t *child)
 {
     int pipe_ends[2];
     assert_int_equal(pipe(pipe_ends), 0);
@@ -262,18 +76,18 @@ static dw_link *open_to_child(const suite_backend *backend, pid_t *child)
     if (*child == 0) {
         char uri[512] = "";
         if (read(pipe_ends[0], uri, sizeof uri - 1) <= 0) _exit(2);
-        send_until_killed(backend, uri);
+        send_until_killed(uri);
     }
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = DW_LINK_LISTEN,
                                      .open_timeout_ms = 30000,
-                                     .transports = backend->transports,
+                                     .transports = tested->transports,
                                      .on_listening = tell_child,
                                      .listening_context = &pipe_ends[1],
-                                     .tls = backend->tls[0]};
+                                     .tls = tested->tls[0]};
     dw_link *link;
     dw_why why;
-    if (dw_link_open(&link, backend->uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
+    if (dw_link_open(&link, tested->uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
     return link;
@@ -325,13 +139,12 @@ static void stop_within_a_message(dw_link *link, pid_t child, uint64_t *n)
     fail_msg("no part of a message ever arrived");
 }
 
-static void notices_at_once_that_the_peer_was_killed(void **state)
+TEST(notices_at_once_that_the_peer_was_killed)
 {
-    const suite_backend *backend = backend_of(state);
     pid_t child;
     uint64_t n = 0;
-    if (backend->one_process) skip();
-    dw_link *link = open_to_child(backend, &child);
+    if (tested->one_process) skip();
+    dw_link *link = open_to_child(&child);
     stop_within_a_message(link, child, &n);
     assert_true(n >= SHORT_MESSAGES);
     uint64_t whole = counted(link).messages_received;
@@ -344,12 +157,197 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     waitpid(child, NULL, 0);
 }
 
-/* ---- Time ------------------------------------------------------------------------------------ */
+typedef struct talker {
+    dw_link *link;
+    dw_status status;
+    pid_t thread; /* set directly before it waits */
+} talker;
 
-static void a_peer_that_receives_nothing_is_a_timeout(void **state)
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+static void *wait_in_recv(void *context)
+{
+    talker *me = context;
+    __atomic_store_n(&me->thread, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    me->status = suite_receive(me->link, TAG, -1);
+    return NULL;
+}
+
+/* Whether the kernel says that a thread of this process sleeps. */
+static int sleeps(pid_t thread)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t len = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[len] = '\0';
+    const char *name_end = strrchr(text, ')'); /* "number (name) S ..." */
+    assert_non_null(name_end);
+    return name_end[2] == 'S';
+}
+
+/* Returns when the talker's thread sleeps in dw_link_recv. */
+static void expect_waiting(const talker *me)
+{
+    pid_t thread;
+    for (int ms = 0; ms < SUITE_PATIENCE_MS; ms++) {
+        thread = __atomic_load_n(&me->thread, __ATOMIC_ACQUIRE);
+        if (thread && sleeps(thread)) return;
+        suite_sleep_ms(1);
+    }
+    fail_msg("a thread never waited in dw_link_recv");
+}
+
+TEST(cancelling_ends_every_call_at_both_ends)
 {
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    open_pair(&pair);
+    talker waiting[2] = {{.link = pair.link[0]}, {.link = pair.link[1]}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
+    for (int i = 0; i < 2; i++) expect_waiting(&waiting[i]);
+    dw_link_cancel(pair.link[0]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(waiting[0].status, DW_ERR_CANCELLED);
+    assert_int_equal(waiting[1].status, DW_ERR_PEER);
+    assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_CANCELLED);
+    assert_int_equal(suite_receive(pair.link[0], TAG, 0), DW_ERR_CANCELLED);
+    assert_int_equal(dw_link_flush(pair.link[0], -1), DW_ERR_CANCELLED);
+    assert_int_equal(dw_link_send(pair.link[1], TAG, "x", 1), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(pair.link[0]), "cancelled"));
+    assert_string_not_equal(dw_link_why(pair.link[1]), "");
+    suite_close(&pair);
+}
+
+TEST(a_peer_that_leaves_within_a_message_is_an_error)
+{
+    suite_pair pair;
+    open_pair(&pair);
+    suite_send(pair.link[0], TAG, 0, 100);
+    suite_expect(pair.link[1], TAG, 0, 100);
+    for (uint64_t n = 1; n < 6; n++) suite_send(pair.link[0], TAG, n, (size_t)32 << 20);
+    dw_link_cancel(pair.link[0]);
+    /* Complete messages may be received, then an error, but never a part of a message. */
+    dw_status status = DW_OK;
+    for (uint64_t n = 1; status == DW_OK; n++) {
+        void *data;
+        size_t len;
+        status = dw_link_recv(pair.link[1], TAG, SUITE_PATIENCE_MS, &data, &len);
+        if (status == DW_OK) {
+            assert_true(suite_is(data, len, n, (size_t)32 << 20));
+            dw_link_release(pair.link[1], data);
+        }
+    }
+    assert_int_equal(status, DW_ERR_PEER);
+    suite_close(&pair);
+}
+
+/* A program may close a link while other threads still wait for messages. */
+TEST(closing_ends_the_calls_of_other_threads)
+{
+    enum { ROUNDS = SUITE_UNDER_TSAN ? 5 : 20, WAITING = 20 };
+    mallopt(M_PERTURB, 0xa5); /* freed memory is overwritten, so that a late access fails */
+    for (int round = 0; round < ROUNDS; round++) {
+        suite_pair pair;
+        open_pair(&pair);
+        talker waiting[WAITING];
+        pthread_t threads[WAITING];
+        for (int i = 0; i < WAITING; i++) {
+            waiting[i] = (talker){.link = pair.link[i % 2]};
+            pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
+        }
+        /* No call may begin after the link is closed. */
+        for (int i = 0; i < WAITING; i++) expect_waiting(&waiting[i]);
+        suite_close(&pair);
+        for (int i = 0; i < WAITING; i++) {
+            pthread_join(threads[i], NULL);
+            /* The other end closes at the same time, and its goodbye may come first. */
+            assert_true(waiting[i].status == DW_ERR_CANCELLED || waiting[i].status == DW_ERR_PEER);
+        }
+    }
+    mallopt(M_PERTURB, 0);
+}
+
+typedef struct closer {
+    dw_link *link;
+    volatile int calls;
+} closer;
+
+static void close_here(void *context, const void *data, size_t len)
+{
+    (void)data;
+    (void)len;
+    closer *me = context;
+    __atomic_add_fetch(&me->calls, 1, __ATOMIC_RELAXED);
+    dw_link_close(me->link);
+}
+
+TEST(a_handler_may_close_its_link)
+{
+    suite_pair pair;
+    open_pair(&pair);
+    closer there = {.link = pair.link[1]};
+    for (uint64_t n = 0; n < 3; n++) suite_send(pair.link[0], TAG, n, 100);
+    while (counted(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
+    pair.link[1] = NULL; /* the handler closes it */
+    assert_int_equal(dw_link_handle(there.link, TAG, close_here, &there), DW_OK);
+    assert_int_equal(suite_receive(pair.link[0], TAG, SUITE_PATIENCE_MS), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(pair.link[0]), "closed the link"));
+    suite_close(&pair);
+    assert_int_equal(__atomic_load_n(&there.calls, __ATOMIC_RELAXED), 1);
+}
+
+/* ---- Other processes ------------------------------------------------------------------------- */
+
+/* Calls everything in a forked child. It has copies of the memory, the descriptors and the locks,
+ * which may be held: no call may wait, or reach the peer. */
+static int misuse(dw_link *link)
+{
+    void *data;
+    size_t len;
+    int wrong = dw_link_send(link, TAG, "child", 5) != DW_ERR_ARGUMENT;
+    wrong += dw_link_send_begin(link, TAG, 5, &data) != DW_ERR_ARGUMENT;
+    wrong += dw_link_recv(link, TAG, -1, &data, &len) != DW_ERR_ARGUMENT;
+    wrong += dw_link_flush(link, -1) != DW_ERR_ARGUMENT;
+    wrong += dw_link_wait_room(link, 5, -1) != DW_ERR_ARGUMENT;
+    wrong += dw_link_handle(link, TAG, NULL, NULL) != DW_ERR_ARGUMENT;
+    wrong += counted(link).messages_sent != 0;
+    wrong += !strstr(dw_link_why(link), "forked");
+    dw_link_cancel(link);
+    dw_link_close(link);
+    return wrong;
+}
+
+TEST(a_forked_child_cannot_use_the_link)
+{
+    suite_pair pair;
+    open_pair(&pair);
+    for (uint64_t n = 0; n < 8; n++) {
+        suite_send(pair.link[0], TAG, n, 300000);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm(SUITE_PATIENCE_MS / 1000);
+            _exit(misuse(pair.link[0]) + misuse(pair.link[1]));
+        }
+        suite_send(pair.link[1], TAG, n, 70);
+        int ended = -1;
+        assert_int_equal(waitpid(child, &ended, 0), child);
+        assert_int_equal(ended, 0);
+        suite_expect(pair.link[1], TAG, n, 300000);
+        suite_expect(pair.link[0], TAG, n, 70);
+    }
+    suite_close(&pair);
+}
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+TEST(a_peer_that_receives_nothing_is_a_timeout)
+{
+    suite_pair pair;
+    suite_prepare(&pair, tested);
     pair.options[0].peer_timeout_ms = 300;
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
@@ -378,12 +376,12 @@ static void *receive_and_close(void *context)
 }
 
 /* The peer's goodbye comes together with what says that it has received the message. */
-static void what_the_peer_received_before_it_closed_is_flushed(void **state)
+TEST(what_the_peer_received_before_it_closed_is_flushed)
 {
     for (int i = 0; i < 10; i++) {
         suite_pair pair;
         pthread_t peer;
-        open_pair(&pair, state);
+        open_pair(&pair);
         int from = i & 1;
         pthread_create(&peer, NULL, receive_and_close, &pair.link[!from]);
         suite_send(pair.link[from], TAG, 0, i % 4 < 2 ? 100 : 300000);
@@ -395,10 +393,10 @@ static void what_the_peer_received_before_it_closed_is_flushed(void **state)
     }
 }
 
-static void what_the_peer_did_not_receive_before_it_closed_is_lost(void **state)
+TEST(what_the_peer_did_not_receive_before_it_closed_is_lost)
 {
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    suite_prepare(&pair, tested);
     /* An end that closes says so before it takes much more. */
     pair.options[0].max_queued_bytes = 16 << 20;
     pair.options[1].max_queued_bytes = 1 << 20;
@@ -413,11 +411,11 @@ static void what_the_peer_did_not_receive_before_it_closed_is_lost(void **state)
 /* A link has no messages for much longer than the time after which it gives up a peer that receives
  * nothing of what was sent. The limit is long enough that a busy machine, whose threads may stand
  * still for some time, does not reach it while a message is on its way. */
-static void an_idle_link_stays_open(void **state)
+TEST(an_idle_link_stays_open)
 {
     enum { LIMIT_MS = 1000, IDLE_MS = 1500 };
     suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
+    suite_prepare(&pair, tested);
     pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = LIMIT_MS;
     suite_open(&pair);
     for (uint64_t n = 0; n < 2; n++) {
@@ -429,11 +427,10 @@ static void an_idle_link_stays_open(void **state)
     suite_close(&pair);
 }
 
-static void open_times_out_without_a_peer(void **state)
+TEST(open_times_out_without_a_peer)
 {
-    const suite_backend *backend = backend_of(state);
     suite_pair pair;
-    suite_prepare(&pair, backend);
+    suite_prepare(&pair, tested);
     suite_open(&pair); /* finds an address on which nobody listens afterwards */
     char uri[512];
     snprintf(uri, sizeof uri, "%s", pair.uri);
@@ -442,9 +439,9 @@ static void open_times_out_without_a_peer(void **state)
         const dw_link_options options = {.struct_size = sizeof options,
                                          .role = (dw_link_role)role,
                                          .open_timeout_ms = 150,
-                                         .transports = backend->transports,
-                                         .contexts = backend->contexts,
-                                         .tls = backend->tls[role == DW_LINK_CONNECT]};
+                                         .transports = tested->transports,
+                                         .contexts = tested->contexts,
+                                         .tls = tested->tls[role == DW_LINK_CONNECT]};
         dw_link *link = (dw_link *)(uintptr_t)1;
         dw_why why = {.text = ""};
         assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);
@@ -500,12 +497,11 @@ static suite_verdict send_nothing(void *context, unsigned char *message, size_t 
     return n == 0 ? SUITE_DROP : SUITE_PASS;
 }
 
-static void refuses_invalid_hello_messages(void **state)
+TEST(refuses_invalid_hello_messages)
 {
-    const suite_backend *backend = backend_of(state);
     static const dw_transport *known[8];
     size_t n = 0;
-    for (; backend->transports && backend->transports[n]; n++) known[n] = backend->transports[n];
+    for (; tested->transports && tested->transports[n]; n++) known[n] = tested->transports[n];
     known[n] = &suite_spoiled;
     const struct {
         suite_verdict (*spoil)(void *, unsigned char *, size_t *, uint64_t);
@@ -520,7 +516,7 @@ static void refuses_invalid_hello_messages(void **state)
         int is_named = 0;
         for (uint32_t limit = 300; !is_named; limit *= 4) {
             suite_pair pair;
-            suite_prepare(&pair, backend);
+            suite_prepare(&pair, tested);
             pair.options[1].transports = known;
             pair.prefix[1] = "spoiled:";
             if (cases[i].status == DW_ERR_TIMEOUT) pair.options[0].open_timeout_ms = limit;
@@ -545,15 +541,14 @@ static suite_verdict forge_kind(void *context, unsigned char *message, size_t *l
     return SUITE_PASS;
 }
 
-static void a_message_of_unknown_kind_ends_the_link(void **state)
+TEST(a_message_of_unknown_kind_ends_the_link)
 {
-    const suite_backend *backend = backend_of(state);
     static const dw_transport *known[8];
     size_t n = 0;
-    for (; backend->transports && backend->transports[n]; n++) known[n] = backend->transports[n];
+    for (; tested->transports && tested->transports[n]; n++) known[n] = tested->transports[n];
     known[n] = &suite_spoiled;
     suite_pair pair;
-    suite_prepare(&pair, backend);
+    suite_prepare(&pair, tested);
     pair.options[1].transports = known;
     pair.prefix[1] = "spoiled:";
     suite_set_spoiler(&(suite_spoiler){.spoil = forge_kind});
@@ -569,23 +564,6 @@ static void a_message_of_unknown_kind_ends_the_link(void **state)
 
 int run_transport_suite_ends(const suite_backend *backend)
 {
-    void *state = (void *)(uintptr_t)backend;
-#define CASE(test) cmocka_unit_test_prestate(test, state)
-    const struct CMUnitTest tests[] = {
-        CASE(notices_at_once_that_the_peer_was_killed),
-        CASE(cancelling_ends_every_call_at_both_ends),
-        CASE(a_forked_child_cannot_use_the_link),
-        CASE(closing_ends_the_calls_of_other_threads),
-        CASE(a_handler_may_close_its_link),
-        CASE(a_peer_that_leaves_within_a_message_is_an_error),
-        CASE(a_peer_that_receives_nothing_is_a_timeout),
-        CASE(what_the_peer_received_before_it_closed_is_flushed),
-        CASE(what_the_peer_did_not_receive_before_it_closed_is_lost),
-        CASE(an_idle_link_stays_open),
-        CASE(open_times_out_without_a_peer),
-        CASE(refuses_invalid_hello_messages),
-        CASE(a_message_of_unknown_kind_ends_the_link),
-    };
-#undef CASE
-    return cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
+    tested = backend;
+    return test_run(NULL, NULL);
 }

@@ -100,7 +100,7 @@ static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
 
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
-static void tcp_address_error_names_the_wrong_part(void **state)
+TEST(tcp_address_error_names_the_wrong_part)
 {
     const struct {
         const char *uri;
@@ -129,7 +129,7 @@ static void tcp_address_error_names_the_wrong_part(void **state)
     }
 }
 
-static void says_that_a_port_is_in_use(void **state)
+TEST(says_that_a_port_is_in_use)
 {
     int port;
     int fd = raw_listen(&port);
@@ -143,7 +143,7 @@ static void says_that_a_port_is_in_use(void **state)
     close(fd);
 }
 
-static void dial_error_says_that_nobody_listens(void **state)
+TEST(dial_error_says_that_nobody_listens)
 {
     int port;
     close(raw_listen(&port)); /* finds a free port */
@@ -170,7 +170,7 @@ static void *dial(void *context)
     return NULL;
 }
 
-static void dials_until_somebody_listens(void **state)
+TEST(dials_until_somebody_listens)
 {
     int port;
     close(raw_listen(&port));
@@ -193,7 +193,7 @@ static void dials_until_somebody_listens(void **state)
 }
 
 /* All else about IPv6 is as with IPv4, over which the suite runs. */
-static void links_work_over_ipv6(void **state)
+TEST(links_work_over_ipv6)
 {
     const suite_backend six = {.name = "tcp over IPv6", .uri = "tcp://[::1]:0"};
     suite_pair pair;
@@ -227,7 +227,7 @@ static void connect_with_another_version(int port)
     close(fd);
 }
 
-static void listener_ignores_clients_that_are_not_deltawire(void **state)
+TEST(listener_ignores_clients_that_are_not_deltawire)
 {
     suite_listener waiting;
     start_listening(&waiting, 30000, 0);
@@ -279,7 +279,7 @@ static void *serve_falsely(void *context)
     return NULL;
 }
 
-static void says_that_the_listener_is_another_program(void **state)
+TEST(says_that_the_listener_is_another_program)
 {
     const struct {
         const char *says, *word;
@@ -304,7 +304,7 @@ static void says_that_the_listener_is_another_program(void **state)
     }
 }
 
-static void listener_timeout_names_the_refused_clients(void **state)
+TEST(listener_timeout_names_the_refused_clients)
 {
     suite_listener waiting;
     start_listening(&waiting, 3000, 0);
@@ -345,7 +345,7 @@ static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeo
     return status;
 }
 
-static void error_names_what_a_failing_peer_did(void **state)
+TEST(error_names_what_a_failing_peer_did)
 {
     char why[300];
     /* A record that says 100 bytes, of which only 10 are sent. */
@@ -545,7 +545,7 @@ static void expect_timeout(int owes, int action)
     close(peer.fd[1]);
 }
 
-static void what_is_no_progress_does_not_delay_a_timeout(void **state)
+TEST(what_is_no_progress_does_not_delay_a_timeout)
 {
     for (int action = STATE; action <= COME_BACK; action++) expect_timeout(OWES_NOTHING, action);
     for (int action = STATE; action <= COME_BACK_AND_BEGIN; action++) {
@@ -556,19 +556,4 @@ static void what_is_no_progress_does_not_delay_a_timeout(void **state)
     expect_timeout(OWES_CHUNKS, COME_BACK_AND_BEGIN);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp_address_error_names_the_wrong_part),
-        cmocka_unit_test(says_that_a_port_is_in_use),
-        cmocka_unit_test(dial_error_says_that_nobody_listens),
-        cmocka_unit_test(dials_until_somebody_listens),
-        cmocka_unit_test(links_work_over_ipv6),
-        cmocka_unit_test(listener_ignores_clients_that_are_not_deltawire),
-        cmocka_unit_test(says_that_the_listener_is_another_program),
-        cmocka_unit_test(listener_timeout_names_the_refused_clients),
-        cmocka_unit_test(error_names_what_a_failing_peer_did),
-        cmocka_unit_test(what_is_no_progress_does_not_delay_a_timeout),
-    };
-    return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

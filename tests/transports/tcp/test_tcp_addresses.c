@@ -61,7 +61,7 @@ static int make_silent_port(int fds[MOST])
     return !heard;
 }
 
-static void a_silent_address_leaves_time_for_the_next(void **state)
+TEST(a_silent_address_leaves_time_for_the_next)
 {
     int fds[MOST];
     if (!make_silent_port(fds)) skip();
@@ -81,7 +81,7 @@ static void a_silent_address_leaves_time_for_the_next(void **state)
 
 /* A lookup cannot be interrupted. The time that it takes counts as part of the timeout, so that
  * here no time is left to connect, although the peer listens. */
-static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
+TEST(a_slow_lookup_counts_as_a_part_of_opening)
 {
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
@@ -96,7 +96,7 @@ static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
     suite_close(&pair);
 }
 
-static void a_cancelled_open_ends_after_a_slow_lookup(void **state)
+TEST(a_cancelled_open_ends_after_a_slow_lookup)
 {
     const volatile int cancelled = 1;
     const dw_link_options options = {.struct_size = sizeof options,
@@ -109,10 +109,4 @@ static void a_cancelled_open_ends_after_a_slow_lookup(void **state)
     assert_int_equal(status, DW_ERR_CANCELLED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_lookup_counts_as_a_part_of_opening),
-                                       cmocka_unit_test(a_cancelled_open_ends_after_a_slow_lookup),
-                                       cmocka_unit_test(a_silent_address_leaves_time_for_the_next)};
-    return cmocka_run_group_tests_name("addresses of tcp", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -58,7 +58,7 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
     return __real_sendmsg(fd, &shorter, flags);
 }
 
-static void reads_and_writes_may_be_short(void **state)
+TEST(reads_and_writes_may_be_short)
 {
     for (int most = 1; most <= 13; most += 3) {
         suite_pair pair;
@@ -102,7 +102,7 @@ typedef struct kernel_counts {
     uint64_t bytes_acked, bytes_received;
 } kernel_counts;
 
-static void counters_agree_with_the_kernel(void **state)
+TEST(counters_agree_with_the_kernel)
 {
     suite_pair pair;
     suite_prepare(&pair, &tcp_one);
@@ -166,11 +166,4 @@ static void counters_agree_with_the_kernel(void **state)
     suite_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_and_writes_may_be_short),
-        cmocka_unit_test(counters_agree_with_the_kernel),
-    };
-    return cmocka_run_group_tests_name("bytes of tcp", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

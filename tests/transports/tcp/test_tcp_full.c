@@ -48,7 +48,7 @@ static void expect_accepted(int n)
     assert_int_equal(atomic_load(&accepted), n);
 }
 
-static void an_open_link_does_not_spin_without_descriptors(void **state)
+TEST(an_open_link_does_not_spin_without_descriptors)
 {
     static const int reasons[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
@@ -80,7 +80,7 @@ static void *make_room(void *context)
     return NULL;
 }
 
-static void a_listener_accepts_its_peer_with_a_free_descriptor(void **state)
+TEST(a_listener_accepts_its_peer_with_a_free_descriptor)
 {
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?stripes=1"};
     suite_pair pair;
@@ -109,7 +109,7 @@ static void leave_descriptors(rlim_t n)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
+TEST(a_link_that_lacks_descriptors_says_what_to_do)
 {
     const struct {
         const char *uri;
@@ -140,12 +140,4 @@ static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_open_link_does_not_spin_without_descriptors),
-        cmocka_unit_test(a_link_that_lacks_descriptors_says_what_to_do),
-        cmocka_unit_test(a_listener_accepts_its_peer_with_a_free_descriptor),
-    };
-    return cmocka_run_group_tests_name("tcp without descriptors", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -55,7 +55,7 @@ static void expect_same_as_kernel(dw_link *link, int port)
     assert_int_equal(ours, kernel);
 }
 
-static void retransmissions_are_counted(void **state)
+TEST(retransmissions_are_counted)
 {
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
@@ -210,7 +210,7 @@ static void run_machines(machine *all, int n)
 }
 
 /* Whoever sends first, and whether the first limit of segments is enough or not. */
-static void long_messages_pass_where_only_short_packets_do(void **state)
+TEST(long_messages_pass_where_only_short_packets_do)
 {
     machine all[8] = {
         [0] = {.mtu = 1300, .options = "?stripes=1", .expects = LONG, .sends = LONG, .answers = 1},
@@ -233,7 +233,7 @@ static void long_messages_pass_where_only_short_packets_do(void **state)
     }
 }
 
-static void what_never_arrives_is_an_error_that_names_the_cause(void **state)
+TEST(what_never_arrives_is_an_error_that_names_the_cause)
 {
     machine all[4] = {{.options = "", .is_covered = 1, .expects = 3000},
                       {.options = "", .is_covered = 1, .sends = 3000},
@@ -255,11 +255,6 @@ static void what_never_arrives_is_an_error_that_names_the_cause(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(retransmissions_are_counted),
-        cmocka_unit_test(long_messages_pass_where_only_short_packets_do),
-        cmocka_unit_test(what_never_arrives_is_an_error_that_names_the_cause),
-    };
     if (unshare(CLONE_NEWNET) != 0 || run("ip link set lo up mtu 1500 && tc qdisc add dev lo root "
                                           "tbf rate 1gbit burst 64kb limit 64kb && "
                                           "tc qdisc delete dev lo root && "
@@ -270,5 +265,5 @@ int main(void)
                         "rules for routes, or has no ip and tc (iproute2)\n");
         return SKIPPED;
     }
-    return cmocka_run_group_tests_name("tcp over a wire that loses packets", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

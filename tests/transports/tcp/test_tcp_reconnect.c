@@ -16,6 +16,41 @@
 
 enum { TAG = 3 };
 
+/* ---- A listener that is killed: this test forks, so it is first, while there is one thread --- */
+
+static void tell_parent(void *context, const char *uri)
+{
+    if (write(*(const int *)context, uri, strlen(uri) + 1) < 0) abort();
+}
+
+TEST(connecting_end_notices_at_once_that_the_listener_was_killed)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        const dw_link_options options = {.struct_size = sizeof options,
+                                         .role = DW_LINK_LISTEN,
+                                         .on_listening = tell_parent,
+                                         .listening_context = &ends[1]};
+        dw_link *link;
+        if (dw_link_open(&link, "tcp://127.0.0.1:0?grace=3600s", &options, NULL) != DW_OK) _exit(1);
+        for (;;) pause();
+    }
+    char uri[128] = "";
+    assert_true(read(ends[0], uri, sizeof uri - 1) > 0);
+    dw_link *link;
+    dw_why why;
+    if (dw_link_open(&link, uri, NULL, &why) != DW_OK) fail_msg("%s", why.text);
+    kill(child, SIGKILL);
+    assert_int_equal(suite_receive(link, TAG, SUITE_PATIENCE_MS / 2), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(link), "its process has probably died"));
+    dw_link_close(link);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* ---- Cuts ------------------------------------------------------------------------------------ */
 
 /* Most messages are short, and some have several chunks. */
@@ -104,12 +139,13 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
     proxy_pair_close(&pair);
 }
 
-static void every_message_arrives_once_under_cuts(void **state)
+static const char *given_seed;
+
+TEST(every_message_arrives_once_under_cuts)
 {
     uint64_t seed;
-    const char *given = *state;
-    if (given)
-        seed = strtoull(given, NULL, 10);
+    if (given_seed)
+        seed = strtoull(given_seed, NULL, 10);
     else if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
         abort();
     print_message("seed %llu\n", (unsigned long long)seed);
@@ -119,7 +155,7 @@ static void every_message_arrives_once_under_cuts(void **state)
 }
 
 /* An idle link notices a cut, too, and reconnects before a message needs the connections. */
-static void an_idle_link_reconnects(void **state)
+TEST(an_idle_link_reconnects)
 {
     proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
     proxy_pair_open(&pair);
@@ -135,7 +171,7 @@ static void an_idle_link_reconnects(void **state)
 
 /* ---- Giving up a peer ------------------------------------------------------------------------ */
 
-static void a_peer_that_does_not_return_is_given_up(void **state)
+TEST(a_peer_that_does_not_return_is_given_up)
 {
     proxy_pair pair = {.options = {"?grace=150ms", "?grace=150ms"}};
     proxy_pair_open(&pair);
@@ -151,7 +187,7 @@ static void a_peer_that_does_not_return_is_given_up(void **state)
 
 /* The grace is an hour: the link can only fail because the peer said that it leaves, or because it
  * refuses connections. */
-static void a_peer_that_leaves_is_not_waited_for(void **state)
+TEST(a_peer_that_leaves_is_not_waited_for)
 {
     for (int leaver = 0; leaver < 2; leaver++) {
         proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
@@ -163,40 +199,7 @@ static void a_peer_that_leaves_is_not_waited_for(void **state)
     }
 }
 
-static void tell_parent(void *context, const char *uri)
-{
-    if (write(*(const int *)context, uri, strlen(uri) + 1) < 0) abort();
-}
-
-static void connecting_end_notices_at_once_that_the_listener_was_killed(void **state)
-{
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        const dw_link_options options = {.struct_size = sizeof options,
-                                         .role = DW_LINK_LISTEN,
-                                         .on_listening = tell_parent,
-                                         .listening_context = &ends[1]};
-        dw_link *link;
-        if (dw_link_open(&link, "tcp://127.0.0.1:0?grace=3600s", &options, NULL) != DW_OK) _exit(1);
-        for (;;) pause();
-    }
-    char uri[128] = "";
-    assert_true(read(ends[0], uri, sizeof uri - 1) > 0);
-    dw_link *link;
-    dw_why why;
-    if (dw_link_open(&link, uri, NULL, &why) != DW_OK) fail_msg("%s", why.text);
-    kill(child, SIGKILL);
-    assert_int_equal(suite_receive(link, TAG, SUITE_PATIENCE_MS / 2), DW_ERR_PEER);
-    assert_non_null(strstr(dw_link_why(link), "its process has probably died"));
-    dw_link_close(link);
-    waitpid(child, NULL, 0);
-    close(ends[0]);
-    close(ends[1]);
-}
-
-static void closing_a_link_opens_no_new_connection(void **state)
+TEST(closing_a_link_opens_no_new_connection)
 {
     proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
     proxy_pair_open(&pair);
@@ -229,7 +232,7 @@ static int answer_to(int port, unsigned char session, unsigned char stripe)
     return n == (ssize_t)sizeof answer ? answer[26] : -1;
 }
 
-static void unknown_client_cannot_join_a_session(void **state)
+TEST(unknown_client_cannot_join_a_session)
 {
     proxy_pair pair = {.options = {NULL, NULL}};
     proxy_pair_open(&pair);
@@ -245,7 +248,7 @@ static void unknown_client_cannot_join_a_session(void **state)
 }
 
 /* Diallers that are welcomed and leave before they have sent anything else take nobody's place. */
-static void client_that_leaves_early_takes_no_stripe(void **state)
+TEST(client_that_leaves_early_takes_no_stripe)
 {
     proxy_pair pair = {.options = {NULL, NULL}, .early_guests = 5};
     proxy_pair_open(&pair);
@@ -256,16 +259,6 @@ static void client_that_leaves_early_takes_no_stripe(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        /* This one forks, so it runs while there is only one thread. */
-        cmocka_unit_test(connecting_end_notices_at_once_that_the_listener_was_killed),
-        cmocka_unit_test_prestate(every_message_arrives_once_under_cuts, argc > 1 ? argv[1] : NULL),
-        cmocka_unit_test(an_idle_link_reconnects),
-        cmocka_unit_test(a_peer_that_does_not_return_is_given_up),
-        cmocka_unit_test(a_peer_that_leaves_is_not_waited_for),
-        cmocka_unit_test(closing_a_link_opens_no_new_connection),
-        cmocka_unit_test(unknown_client_cannot_join_a_session),
-        cmocka_unit_test(client_that_leaves_early_takes_no_stripe),
-    };
-    return cmocka_run_group_tests_name("tcp_reconnect", tests, NULL, NULL);
+    given_seed = argc > 1 ? argv[1] : NULL;
+    return test_run(NULL, NULL);
 }

@@ -81,7 +81,7 @@ static void expect_options_with(uint32_t timeout_ms)
 }
 
 /* Dialler and listener set the options of all their sockets, each for itself. */
-static void all_connections_of_a_link_have_the_same_socket_options(void **state)
+TEST(all_connections_of_a_link_have_the_same_socket_options)
 {
     static const uint32_t timeouts_ms[] = {60000, 3600000};
     for (int i = 0; i < 2; i++) expect_options_with(timeouts_ms[i]);
@@ -99,7 +99,7 @@ static int is_hung_up_on(int fd)
 /* Strangers send nothing, or a byte from time to time, to a listener that waits and to one that has
  * its peer. The last byte is sent before the ten seconds are over, so that only the clock can wake
  * the link. */
-static void connection_without_a_hello_is_closed_after_ten_seconds(void **state)
+TEST(connection_without_a_hello_is_closed_after_ten_seconds)
 {
     static const char hello[] = "DWTCP\n\2C";
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
@@ -139,11 +139,4 @@ static void connection_without_a_hello_is_closed_after_ten_seconds(void **state)
     suite_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_connections_of_a_link_have_the_same_socket_options),
-        cmocka_unit_test(connection_without_a_hello_is_closed_after_ten_seconds),
-    };
-    return cmocka_run_group_tests_name("sockets of tcp", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

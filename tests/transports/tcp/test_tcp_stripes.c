@@ -13,7 +13,7 @@ static void wait_for_stripes(const proxy_pair *pair, int n)
     while (proxy_alive(pair->proxy) < n) suite_sleep_ms(2);
 }
 
-static void the_smaller_number_of_stripes_counts(void **state)
+TEST(the_smaller_number_of_stripes_counts)
 {
     const char *const wishes[][2] = {
         {"?stripes=2", "?stripes=7"}, {"?stripes=8", "?stripes=3"}, {"?stripes=1", NULL}};
@@ -32,7 +32,7 @@ static void the_smaller_number_of_stripes_counts(void **state)
     }
 }
 
-static void a_stripe_that_never_connects_does_not_matter(void **state)
+TEST(a_stripe_that_never_connects_does_not_matter)
 {
     proxy_pair pair = {.options = {NULL, NULL}, .stalls_from = 1};
     proxy_pair_open(&pair);
@@ -59,7 +59,7 @@ static void open_with_one_stripe(proxy_pair *pair, const char *options)
 
 /* Where the round trip is short, only the first stripe carries messages that, with their header,
  * are not longer than the window of 4 MiB. So if the other stripes stall, nothing is sent again. */
-static void messages_up_to_the_window_use_the_first_stripe(void **state)
+TEST(messages_up_to_the_window_use_the_first_stripe)
 {
     proxy_pair pair;
     open_with_one_stripe(&pair, NULL);
@@ -88,7 +88,7 @@ static void use_all_stripes(const char *options, size_t len)
     proxy_pair_close(&pair);
 }
 
-static void longer_messages_use_all_stripes(void **state)
+TEST(longer_messages_use_all_stripes)
 {
     use_all_stripes(NULL, 4 * MEBIBYTE);
     use_all_stripes("?stripes=4", 3 * MEBIBYTE); /* stripes that were asked for */
@@ -96,7 +96,7 @@ static void longer_messages_use_all_stripes(void **state)
 
 /* One stripe after the other stalls while messages are sent. What it carried is sent again by
  * others, and no message waits for it. */
-static void a_stalled_stripe_does_not_block_the_others(void **state)
+TEST(a_stalled_stripe_does_not_block_the_others)
 {
     proxy_pair pair = {.options = {NULL, NULL}};
     proxy_pair_open(&pair);
@@ -141,14 +141,14 @@ static int64_t stalled_ns(int n)
 
 /* Many messages on a stripe that has stalled take hardly longer than one. If they were sent again
  * one after the other, each of them would take half a second. */
-static void all_that_has_stalled_is_sent_again_at_once(void **state)
+TEST(all_that_has_stalled_is_sent_again_at_once)
 {
     assert_true(stalled_ns(16) < 5 * stalled_ns(1));
 }
 
 /* A peer that receives nothing is sent at most its window and what its link stores, however long
  * the sender's queue is. */
-static void unreceived_bytes_are_bounded(void **state)
+TEST(unreceived_bytes_are_bounded)
 {
     proxy_pair pair = {.options = {NULL, NULL}, .max_queued_bytes = MEBIBYTE};
     proxy_pair_open(&pair);
@@ -177,7 +177,7 @@ static void unreceived_bytes_are_bounded(void **state)
 
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
-static void tcp_uri_error_names_the_wrong_option(void **state)
+TEST(tcp_uri_error_names_the_wrong_option)
 {
     const struct {
         const char *uri, *blamed;
@@ -202,7 +202,7 @@ static void tcp_uri_error_names_the_wrong_option(void **state)
 
 /* Without grace, the port is free again as soon as the peer is connected: one address can serve
  * several peers, one after the other. */
-static void a_port_can_serve_one_peer_after_the_other(void **state)
+TEST(a_port_can_serve_one_peer_after_the_other)
 {
     proxy_pair pairs[3];
     for (int i = 0; i < 3; i++) {
@@ -217,18 +217,4 @@ static void a_port_can_serve_one_peer_after_the_other(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_smaller_number_of_stripes_counts),
-        cmocka_unit_test(a_stripe_that_never_connects_does_not_matter),
-        cmocka_unit_test(messages_up_to_the_window_use_the_first_stripe),
-        cmocka_unit_test(longer_messages_use_all_stripes),
-        cmocka_unit_test(a_stalled_stripe_does_not_block_the_others),
-        cmocka_unit_test(all_that_has_stalled_is_sent_again_at_once),
-        cmocka_unit_test(unreceived_bytes_are_bounded),
-        cmocka_unit_test(tcp_uri_error_names_the_wrong_option),
-        cmocka_unit_test(a_port_can_serve_one_peer_after_the_other),
-    };
-    return cmocka_run_group_tests_name("tcp_stripes", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

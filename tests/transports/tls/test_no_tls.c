@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_no_tls.c - a build without OpenSSL refuses links that are given keys, and says why. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/test.h"
 #include "tls/tls.h"
 
-static void keys_are_refused_in_a_build_without_tls(void **state)
+TEST(keys_are_refused_in_a_build_without_tls)
 {
-    (void)state;
     const dw_tls_options options = {.struct_size = sizeof options,
                                     .own_name = "a",
                                     .peer_name = "b",
@@ -29,8 +25,4 @@ static void keys_are_refused_in_a_build_without_tls(void **state)
     assert_int_equal(dw_tls_shake(&stream), DW_ERR_UNSUPPORTED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_are_refused_in_a_build_without_tls)};
-    return cmocka_run_group_tests_name("no_tls", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -16,7 +16,7 @@ static void meet_by_key(tls_pair *pair)
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-static void tls_carries_single_bytes_and_fills_small_buffers(void **state)
+TEST(tls_carries_single_bytes_and_fills_small_buffers)
 {
     tls_pair pair = {.at_most = 1};
     meet_by_key(&pair);
@@ -31,7 +31,7 @@ static void tls_carries_single_bytes_and_fills_small_buffers(void **state)
 
 /* What is sent cannot be read on the wire, and sending the same bytes twice makes different
  * records. */
-static void tls_hides_what_it_carries(void **state)
+TEST(tls_hides_what_it_carries)
 {
     tls_pair pair = {0};
     meet_by_key(&pair);
@@ -58,7 +58,7 @@ static void count_key_updates(int writes, int version, int content, const void *
         ++*(int *)count;
 }
 
-static void tls_changes_keys_in_mid_stream(void **state)
+TEST(tls_changes_keys_in_mid_stream)
 {
     tls_pair pair = {.at_most = 777};
     int updates[2] = {0};
@@ -84,7 +84,7 @@ static void tls_changes_keys_in_mid_stream(void **state)
 
 /* The peer requests a key update. To read on, our end must write an answer, but that direction is
  * full. */
-static void reads_on_while_an_answer_cannot_be_written(void **state)
+TEST(reads_on_while_an_answer_cannot_be_written)
 {
     tls_pair pair = {.socket_bytes = 1};
     static char data[400000];
@@ -134,7 +134,7 @@ ssize_t __wrap_send(int fd, const void *data, size_t len, int flags)
     return -1;
 }
 
-static void waits_for_the_direction_that_openssl_needs(void **state)
+TEST(waits_for_the_direction_that_openssl_needs)
 {
     tls_pair pair = {0};
     char data[40] = "x", room[64];
@@ -165,7 +165,7 @@ static void waits_for_the_direction_that_openssl_needs(void **state)
 
 /* poll does not report bytes that OpenSSL has already read from the socket, so the stream must. An
  * incomplete record does not count. */
-static void reports_bytes_that_openssl_has_read(void **state)
+TEST(reports_bytes_that_openssl_has_read)
 {
     tls_pair pair = {0};
     char data[100] = "x", room[200];
@@ -192,7 +192,7 @@ static void reports_bytes_that_openssl_has_read(void **state)
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-static void tls_distinguishes_a_close_from_a_cut(void **state)
+TEST(tls_distinguishes_a_close_from_a_cut)
 {
     for (int is_cut = 0; is_cut < 2; is_cut++) {
         tls_pair pair = {0};
@@ -221,7 +221,7 @@ static void tls_distinguishes_a_close_from_a_cut(void **state)
     }
 }
 
-static void a_changed_byte_breaks_the_stream(void **state)
+TEST(a_changed_byte_breaks_the_stream)
 {
     for (size_t at = 0; at < 122; at += 11) { /* in the record's header, its data, its tag */
         tls_pair pair = {0};
@@ -251,7 +251,7 @@ static void a_changed_byte_breaks_the_stream(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-static void each_session_has_its_own_number(void **state)
+TEST(each_session_has_its_own_number)
 {
     unsigned char sessions[3][2][DW_TLS_SESSION_BYTES];
     static const unsigned char zeros[DW_TLS_SESSION_BYTES];
@@ -278,7 +278,7 @@ static void count_tickets(int writes, int version, int content, const void *data
         ++*(int *)count;
 }
 
-static void tls_hands_out_no_session_tickets(void **state)
+TEST(tls_hands_out_no_session_tickets)
 {
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
                          connector = tls_with_group_key("rank/1", "rank/0");
@@ -297,19 +297,4 @@ static void tls_hands_out_no_session_tickets(void **state)
     tls_pair_free(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tls_carries_single_bytes_and_fills_small_buffers),
-        cmocka_unit_test(tls_hides_what_it_carries),
-        cmocka_unit_test(tls_changes_keys_in_mid_stream),
-        cmocka_unit_test(reads_on_while_an_answer_cannot_be_written),
-        cmocka_unit_test(waits_for_the_direction_that_openssl_needs),
-        cmocka_unit_test(reports_bytes_that_openssl_has_read),
-        cmocka_unit_test(tls_distinguishes_a_close_from_a_cut),
-        cmocka_unit_test(a_changed_byte_breaks_the_stream),
-        cmocka_unit_test(each_session_has_its_own_number),
-        cmocka_unit_test(tls_hands_out_no_session_tickets),
-    };
-    return cmocka_run_group_tests_name("tls", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -31,7 +31,7 @@ static void expect_refusal(const dw_tls_options *listener, const dw_tls_options 
     tls_pair_free(&pair);
 }
 
-static void refuses_wrong_keys_and_names_in_the_same_way(void **state)
+TEST(refuses_wrong_keys_and_names_in_the_same_way)
 {
     unsigned char told[4][64], other_key[40] = "another key, as long as it needs to be";
     size_t told_len[4];
@@ -57,7 +57,7 @@ static void refuses_wrong_keys_and_names_in_the_same_way(void **state)
 
 /* End a both listens and dials. An attacker that sends a's own handshake back to a, as if it came
  * from b, must be refused. */
-static void reflected_handshake_is_refused(void **state)
+TEST(reflected_handshake_is_refused)
 {
     const dw_tls_options dials = tls_with_group_key("a", "b");
     const dw_tls_options listens_for_b = tls_with_group_key("a", "b"),
@@ -69,7 +69,7 @@ static void reflected_handshake_is_refused(void **state)
     expect_refusal(&listens_falsely, &comes_as_a, "another group key", NULL, NULL);
 }
 
-static void every_pair_has_a_key_of_its_own(void **state)
+TEST(every_pair_has_a_key_of_its_own)
 {
     static const char *const pairs[][2] = {
         {"a", "b"}, {"b", "a"}, {"a", "bc"}, {"ab", "c"}, {"a", "c"}};
@@ -103,7 +103,7 @@ static void expect(const dw_tls_options *options, dw_link_role role, dw_status s
     assert_null(context);
 }
 
-static void tls_options_error_names_the_wrong_option(void **state)
+TEST(tls_options_error_names_the_wrong_option)
 {
     static const struct {
         const char *own, *peer, *word;
@@ -136,7 +136,7 @@ static void tls_options_error_names_the_wrong_option(void **state)
     expect(&options, DW_LINK_CONNECT, DW_ERR_ARGUMENT, "struct_size");
 }
 
-static void reads_a_key_file_only_if_it_is_private(void **state)
+TEST(reads_a_key_file_only_if_it_is_private)
 {
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
     assert_int_equal(test_folder(folder, "key"), 0);
@@ -168,14 +168,4 @@ static void reads_a_key_file_only_if_it_is_private(void **state)
     expect(&options, DW_LINK_CONNECT, DW_ERR_IO, "No such file");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_wrong_keys_and_names_in_the_same_way),
-        cmocka_unit_test(reflected_handshake_is_refused),
-        cmocka_unit_test(every_pair_has_a_key_of_its_own),
-        cmocka_unit_test(tls_options_error_names_the_wrong_option),
-        cmocka_unit_test(reads_a_key_file_only_if_it_is_private),
-    };
-    return cmocka_run_group_tests_name("keys of tls", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

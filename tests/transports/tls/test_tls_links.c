@@ -14,7 +14,7 @@ static dw_tls_options own[2], wrong_key, wrong_name;
 
 /* ---- Which ends connect ---------------------------------------------------------------------- */
 
-static void both_ends_know_the_tls_name_of_the_other(void **state)
+TEST(both_ends_know_the_tls_name_of_the_other)
 {
     const suite_backend backend = {
         .name = "tls", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
@@ -40,7 +40,7 @@ static void both_ends_know_the_tls_name_of_the_other(void **state)
 }
 
 /* The backend shaped is in front of tcp. Whether a link is secure depends on tcp. */
-static void shaped_in_front_of_tls_works(void **state)
+TEST(shaped_in_front_of_tls_works)
 {
     const suite_backend backend = {
         .name = "tls", .uri = "shaped:delay=1ms/tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
@@ -69,7 +69,7 @@ static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeo
 }
 
 /* Peers with a wrong key learn so at once, and the listener goes on waiting for the right one. */
-static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
+TEST(a_listener_goes_on_waiting_for_the_right_peer)
 {
     suite_listener me;
     dw_link *link = NULL;
@@ -92,7 +92,7 @@ static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
     dw_link_close(link);
 }
 
-static void tls_listener_timeout_names_the_refused_clients(void **state)
+TEST(tls_listener_timeout_names_the_refused_clients)
 {
     suite_listener me;
     dw_link *link = NULL;
@@ -109,7 +109,7 @@ static void tls_listener_timeout_names_the_refused_clients(void **state)
 }
 
 /* To a listener without TLS, a TLS handshake is nonsense from a stranger. */
-static void tls_timeout_asks_whether_the_listener_has_tls(void **state)
+TEST(tls_timeout_asks_whether_the_listener_has_tls)
 {
     suite_listener me;
     dw_link *link = NULL;
@@ -123,7 +123,7 @@ static void tls_timeout_asks_whether_the_listener_has_tls(void **state)
 
 /* ---- Without TLS ----------------------------------------------------------------------------- */
 
-static void needs_tls_except_on_loopback(void **state)
+TEST(needs_tls_except_on_loopback)
 {
     static const struct {
         const char *uri;
@@ -165,7 +165,7 @@ static void needs_tls_except_on_loopback(void **state)
     }
 }
 
-static void a_transport_without_tls_says_so(void **state)
+TEST(a_transport_without_tls_says_so)
 {
     const suite_backend backend = {.name = "loop", .uri = "loop://tls-%d", .tls = {&own[0], NULL}};
     suite_pair pair;
@@ -181,7 +181,7 @@ static void a_transport_without_tls_says_so(void **state)
 
 /* An envelope of one session must not be valid in another one. The test changes every byte that the
  * checksum covers; of frames that is only the header, because frames have digests of their own. */
-static void an_envelope_belongs_to_its_session(void **state)
+TEST(an_envelope_belongs_to_its_session)
 {
     static const dw_envelope_kind kinds[] = {DW_ENVELOPE_HELLO, DW_ENVELOPE_FRAME,
                                              DW_ENVELOPE_RESENT, DW_ENVELOPE_ACK};
@@ -206,7 +206,7 @@ static void an_envelope_belongs_to_its_session(void **state)
 }
 
 /* A message that was sealed in an earlier session is not accepted by the channel of a later one. */
-static void a_channel_refuses_messages_of_another_session(void **state)
+TEST(a_channel_refuses_messages_of_another_session)
 {
     test_channels channels;
     channels_prepare(&channels,
@@ -235,16 +235,5 @@ int main(void)
     own[1] = wrong_key = tls_with_group_key("rank/1", "rank/0");
     wrong_key.group_key = other_key;
     wrong_name = tls_with_group_key("rank/1", "rank/2");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_know_the_tls_name_of_the_other),
-        cmocka_unit_test(shaped_in_front_of_tls_works),
-        cmocka_unit_test(a_listener_goes_on_waiting_for_the_right_peer),
-        cmocka_unit_test(tls_listener_timeout_names_the_refused_clients),
-        cmocka_unit_test(tls_timeout_asks_whether_the_listener_has_tls),
-        cmocka_unit_test(needs_tls_except_on_loopback),
-        cmocka_unit_test(a_transport_without_tls_says_so),
-        cmocka_unit_test(an_envelope_belongs_to_its_session),
-        cmocka_unit_test(a_channel_refuses_messages_of_another_session),
-    };
-    return cmocka_run_group_tests_name("tls_links", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

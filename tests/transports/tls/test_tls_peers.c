@@ -49,7 +49,7 @@ static dw_tls_options with_certificate(const certificate *own, const char *own_n
 
 /* ---- Certificates ---------------------------------------------------------------------------- */
 
-static void peers_with_certificates_learn_names(void **state)
+TEST(peers_with_certificates_learn_names)
 {
     for (int is_any = 0; is_any < 2; is_any++) {
         const dw_tls_options listener =
@@ -66,7 +66,7 @@ static void peers_with_certificates_learn_names(void **state)
 }
 
 /* A certificate signed by an intermediate authority, whose certificate is sent along with it. */
-static void intermediate_authorities_are_accepted(void **state)
+TEST(intermediate_authorities_are_accepted)
 {
     const certificate_wish is_authority = {.is_authority = 1},
                            names_connector = {.uri = "deltawire:rank/1"};
@@ -142,7 +142,7 @@ static void refuse_bad(const bad_certificate *one, int role)
     certificate_free(&own);
 }
 
-static void refuses_bad_certificates_at_either_end(void **state)
+TEST(refuses_bad_certificates_at_either_end)
 {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         refuse_bad(&bad[i], CONNECTOR);
@@ -159,7 +159,7 @@ static void refuse_own(dw_tls_options options, dw_status status, const char *wor
         fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
 }
 
-static void says_what_is_wrong_with_its_own_certificate(void **state)
+TEST(says_what_is_wrong_with_its_own_certificate)
 {
     certificate nameless, misnamed;
     const certificate_wish no_name = {.uri = NULL}, wrong_scheme = {.uri = "https:rank/1"};
@@ -188,7 +188,7 @@ static void says_what_is_wrong_with_its_own_certificate(void **state)
     certificate_free(&misnamed);
 }
 
-static void reads_a_private_key_only_if_it_is_private(void **state)
+TEST(reads_a_private_key_only_if_it_is_private)
 {
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
     assert_int_equal(test_folder(folder, "key"), 0);
@@ -213,7 +213,7 @@ static void reads_a_private_key_only_if_it_is_private(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void keys_and_certificates_do_not_mix(void **state)
+TEST(keys_and_certificates_do_not_mix)
 {
     for (int has_key = 0; has_key < 2; has_key++) {
         const dw_tls_options options[2][2] = {
@@ -283,7 +283,7 @@ static void expect_raw(int own, const dw_tls_options *options, SSL_CTX *context,
     SSL_CTX_free(context);
 }
 
-static void refuses_foreign_clients(void **state)
+TEST(refuses_foreign_clients)
 {
     const dw_tls_options by_key = tls_with_group_key("rank/0", NULL),
                          by_certificate = with_certificate(&listener_own, NULL, NULL);
@@ -297,7 +297,7 @@ static void refuses_foreign_clients(void **state)
 
 /* If we rely on the group key, but the server shows a certificate instead, then for TLS itself the
  * handshake succeeds; our end must refuse. */
-static void refuses_servers_without_proof(void **state)
+TEST(refuses_servers_without_proof)
 {
     const dw_tls_options by_key = tls_with_group_key("rank/1", "rank/0"),
                          by_certificate = with_certificate(&connector_own, NULL, "rank/0");
@@ -327,7 +327,7 @@ static dw_status status_after(const dw_tls_options *options, const void *bytes, 
     return status;
 }
 
-static void refuses_bytes_that_are_not_tls(void **state)
+TEST(refuses_bytes_that_are_not_tls)
 {
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
                                     with_certificate(&listener_own, NULL, NULL)};
@@ -358,7 +358,7 @@ static void refuses_bytes_that_are_not_tls(void **state)
 
 /* The first message of an honest dialler, as a thief could have recorded it: sent again as it was,
  * and with each of its bytes changed. */
-static void recorded_or_changed_hello_never_opens_a_link(void **state)
+TEST(recorded_or_changed_hello_never_opens_a_link)
 {
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
                          connector = tls_with_group_key("rank/1", "rank/0");
@@ -386,7 +386,7 @@ static void recorded_or_changed_hello_never_opens_a_link(void **state)
 }
 
 /* A first message without end: our end reads at most 16 KiB of it. */
-static void unauthenticated_peer_is_read_at_most_16_kib(void **state)
+TEST(unauthenticated_peer_is_read_at_most_16_kib)
 {
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
                                     with_certificate(&listener_own, NULL, NULL)};
@@ -411,7 +411,7 @@ static void unauthenticated_peer_is_read_at_most_16_kib(void **state)
     }
 }
 
-static void the_handshake_has_a_deadline(void **state)
+TEST(the_handshake_has_a_deadline)
 {
     const dw_tls_options options = tls_with_group_key("rank/0", NULL);
     for (int says_something = 0; says_something < 2; says_something++) {
@@ -436,7 +436,7 @@ static void the_handshake_has_a_deadline(void **state)
     }
 }
 
-static void notices_a_peer_that_hangs_up(void **state)
+TEST(notices_a_peer_that_hangs_up)
 {
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
                          connector = tls_with_group_key("rank/1", "rank/0");
@@ -455,7 +455,7 @@ static void notices_a_peer_that_hangs_up(void **state)
 }
 
 /* Two diallers, or two listeners, cannot connect to each other. */
-static void handshake_with_itself_is_refused(void **state)
+TEST(handshake_with_itself_is_refused)
 {
     tls_pair dialling = {0};
     const dw_tls_options one = tls_with_group_key("rank/1", "rank/0");
@@ -473,23 +473,4 @@ static void handshake_with_itself_is_refused(void **state)
     tls_pair_free(&dialling);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peers_with_certificates_learn_names),
-        cmocka_unit_test(intermediate_authorities_are_accepted),
-        cmocka_unit_test(refuses_bad_certificates_at_either_end),
-        cmocka_unit_test(says_what_is_wrong_with_its_own_certificate),
-        cmocka_unit_test(reads_a_private_key_only_if_it_is_private),
-        cmocka_unit_test(keys_and_certificates_do_not_mix),
-        cmocka_unit_test(refuses_foreign_clients),
-        cmocka_unit_test(refuses_servers_without_proof),
-        cmocka_unit_test(refuses_bytes_that_are_not_tls),
-        cmocka_unit_test(recorded_or_changed_hello_never_opens_a_link),
-        cmocka_unit_test(unauthenticated_peer_is_read_at_most_16_kib),
-        cmocka_unit_test(the_handshake_has_a_deadline),
-        cmocka_unit_test(notices_a_peer_that_hangs_up),
-        cmocka_unit_test(handshake_with_itself_is_refused),
-    };
-    return cmocka_run_group_tests_name("tls_peers", tests, make_certificates, free_certificates);
-}
+RUN_TESTS(make_certificates, free_certificates)

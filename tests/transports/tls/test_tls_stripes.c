@@ -41,7 +41,7 @@ static void talk(const proxy_pair *pair, uint64_t n, size_t len)
     suite_expect(pair->link[0], MY_TAG, n + 1000, len / 3);
 }
 
-static void tls_link_heals_cut_connections(void **state)
+TEST(tls_link_heals_cut_connections)
 {
     proxy_pair pair;
     unsigned char random[40];
@@ -69,7 +69,7 @@ static void tls_link_heals_cut_connections(void **state)
 }
 
 /* Without TLS, the changed byte would be delivered as a wrong value. */
-static void tls_link_heals_changed_bytes(void **state)
+TEST(tls_link_heals_changed_bytes)
 {
     proxy_pair pair;
     open_pair(&pair);
@@ -121,7 +121,7 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
 
 /* Another member of the group knows the number of a session, and must not join it. Only the peer
  * that began the session may. */
-static void only_the_same_peer_can_rejoin_a_session(void **state)
+TEST(only_the_same_peer_can_rejoin_a_session)
 {
     proxy_pair pair;
     open_pair(&pair);
@@ -139,10 +139,5 @@ int main(void)
 {
     own[0] = tls_with_group_key("rank/0", NULL);
     own[1] = tls_with_group_key("rank/1", "rank/0");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tls_link_heals_cut_connections),
-        cmocka_unit_test(tls_link_heals_changed_bytes),
-        cmocka_unit_test(only_the_same_peer_can_rejoin_a_session),
-    };
-    return cmocka_run_group_tests_name("tls_stripes", tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -4,14 +4,10 @@
 #ifndef DW_TESTS_TLS_PAIR_H
 #define DW_TESTS_TLS_PAIR_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "support/test.h"
 #include "tls/tls.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
