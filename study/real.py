@@ -162,6 +162,34 @@ def run_train(names, options):
     return everything
 
 
+def run_processes(names, options):
+    """Says of each pair whether one process and two have the same losses. Raises Wrong if not."""
+    import processes
+
+    if names != [processes.NAME]:
+        raise Usage(f"--processes is for {processes.NAME} only")
+    pairs, found = pairs_of(options), []
+    if any(pair.count("/") > 1 for pair in pairs):
+        raise Usage("--processes is for pairs: two processes here have no replicas")
+    torch.set_num_threads(1)
+    for pair in pairs:
+        model = models.load(processes.NAME, options.models, options.f32)
+        rows = texts.some(texts.shares(model, texts.text())["train"], options.samples, "--samples")
+        steps = processes.steps_of(1, options.samples, options.epochs)
+        rate = options.rate or training.RATES[processes.NAME]
+        given = (pair, rows, steps, rate)
+        one = processes.of_one_process(model, *given)
+        del model
+        two = processes.of_two_processes(options.models, options.f32, *given)
+        found.append({"pair": pair, "one_process": one, "two_processes": two})
+        told = "the same bits" if one == two else "DIFFERENT losses"
+        print(f"{pair}: {told} in {len(steps)} steps, the last loss is {one[-1]:.6f}", flush=True)
+    different = [its["pair"] for its in found if its["one_process"] != its["two_processes"]]
+    if different:
+        raise models.Wrong(f"one process and two have different losses: {' '.join(different)}")
+    return found
+
+
 def run_slices(names, options):
     """Writes what two rows send: tests/data/smollm2.safetensors was made so."""
     from deltawire import tensor_files
@@ -219,6 +247,11 @@ def parsed(words):
     rates = ", ".join(f"{name} {rate:g}" for name, rate in training.RATES.items())
     options.add_argument("--rate", type=float, help=f"of AdamW (default: {rates})")
     options.add_argument(
+        "--processes",
+        action="store_true",
+        help="with --train: whether two processes have the same losses as one, with two stages",
+    )
+    options.add_argument(
         "--device", default="cpu", help="where models compute: cpu (default), or cuda"
     )
     options.add_argument("--f32", action="store_true", help="compute in float32, not in bf16")
@@ -251,9 +284,11 @@ def main(words=None):
     options = parsed(words)
     try:
         names = chosen(options)
-        if options.device != "cpu" and not torch.cuda.is_available():
-            raise Usage(f"--device {options.device}: torch sees no GPU")
-        run = run_once if options.once else run_train
+        if options.processes and not options.train:
+            raise Usage("--processes is for --train")
+        if options.device != "cpu" and (options.processes or not torch.cuda.is_available()):
+            raise Usage(f"--device {options.device}: torch sees no GPU, or --processes is given")
+        run = run_once if options.once else run_processes if options.processes else run_train
         run = run_slices if options.slices else run
         found = run(names, options)
         if options.json:
