@@ -216,7 +216,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--cap", type=float, default=25.0, help="bucket_cap_mb")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--raw-rounds", type=int, default=100, help="rounds with raw; 0: leave it out")
+    parser.add_argument("--raw-rounds", type=int, default=100, help="0: without raw")
     parser.add_argument("--steps", type=int, default=2, help="in one measurement")
     parser.add_argument("--codecs", default="delta:bits=4", help="separated by blanks")
     parser.add_argument("--exchanges", default="auto")

@@ -51,8 +51,8 @@ def compress_fsdp(
     carrier, link: those of ddp_hook: process groups with the backend gloo, or links.
 
     Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, PEER, UNSUPPORTED (this torch
-    has no set_custom_reduce_scatter, or a gradient has a dtype or an operation without codec); those of
-    Link and Group.
+    has no set_custom_reduce_scatter, or a gradient has a dtype or an operation without codec);
+    those of Link and Group.
     """
     rendezvous, modules = _meet(model, timeout)
     with rendezvous.refusing():
