@@ -19,7 +19,7 @@ from deltawire.torch.ddp.exchange import Gather, Parts
 from deltawire.torch.pipeline import ids, message, stage, torch_releases, watch
 from deltawire.torch.pipeline.fitting import Fitting
 from deltawire.torch.pipeline.kept import Kept
-from deltawire.torch.pipeline.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME
+from deltawire.torch.pipeline.message import ABORT, EXACT, FRAME, KEEP, LONG, PROFILE, SAME, ZERO
 from deltawire.torch.pipeline.message import WITH_IDS, Message, Part
 from deltawire.torch.pipeline.receiver import Receiver
 from deltawire.torch.pipeline.sender import Sender
@@ -30,7 +30,7 @@ MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "pytorch.md"
 
 
 def test_messages_survive_a_round_trip():
-    parts = [Part(EXACT, 9, (2, 3), b"abc"), Part(EXACT, 1, (), b"")]
+    parts = [Part(EXACT, 9, (2, 3), b"abc", True), Part(ZERO, 1, (), b"")]
     for given in (
         Message(WITH_IDS, 3, 9, [1, 2**64 - 1], parts),
         Message(WITH_IDS, 0, 1, None, []),
@@ -40,7 +40,7 @@ def test_messages_survive_a_round_trip():
         packed = message.pack(given)
         came = message.unpack(memoryview(packed + b"behind"))
         assert came[:4] == given[:4] and came[6:] == given[6:]
-        assert [(p.how, p.dtype, p.shape, bytes(p.data)) for p in came.parts] == [
+        assert [(*p[:3], bytes(p.data), p.is_still) for p in came.parts] == [
             tuple(p) for p in given.parts
         ]
         assert given.why.startswith(came.why[:-1])

@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.distributed import pipelining
 from torch.distributed.pipelining import microbatch
 
 import pipelines
@@ -282,6 +283,8 @@ def shuffled(rank, world, dataset_size):
         warnings.simplefilter("always")
         for step in range(4):
             pipe.step(x, y, torch.arange(8) + 8 * step)
+            if dataset_size is None:
+                pipe.evaluate(x, y)
     return [str(w.message) for w in said]
 
 
@@ -290,7 +293,15 @@ def test_warns_if_ids_do_not_recur(ranks):
     text = "\n".join(answers[0])
     assert "only 0 of 16 samples" in text and "memory grows without end" in text
     assert "the same id in every epoch" in text
+    assert "dataset_size=" not in text
     assert not any("id in every epoch" in one for one in answers[1])
+
+
+@needs_eval
+def test_ids_that_do_not_recur_may_be_those_of_a_first_epoch(ranks):
+    """Without dataset_size, an evaluation is taken for the end of an epoch."""
+    (sentence,) = ranks.run(2, shuffled, None)[0]
+    assert "only 0 of 16 samples" in sentence and "give dataset_size=" in sentence
 
 
 class ByKeywords(small_gpt.Stage):
@@ -670,7 +681,51 @@ def test_constants_travel_once_and_statistics_have_all_bytes(ranks, options, len
     assert forward["message_bytes"] == given == sent(others, "forward_received")["message_bytes"]
     assert backward["message_bytes"] == given_back
     assert backward["message_bytes"] == sent(stats, "backward_received")["message_bytes"]
-    assert forward["exact_tensors"] == 4 * (6 * 3 + 2)  # evaluations take the causal mask for rows
+    assert forward["exact_tensors"] == 4 * 7 * 3  # also of the evaluation
+
+
+class Turned(nn.Module):
+    """Turns its input by cosines that depend on nothing, before and behind the cut."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.behind = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        angles = torch.arange(512.0).view(1, 8, 64) % 7
+        cosines = angles.cos()
+        return self.behind(self.before(x) * cosines) * cosines
+
+
+def traced(rank, world):
+    torch.manual_seed(1)
+    x = torch.randn(4, 8, 64)
+    split = {"behind": pipelining.SplitPoint.BEGINNING}
+    pipe = pipelining.pipeline(Turned(), (x[:1],), split_spec=split)
+    stage = compress_stage(
+        pipe.build_stage(rank, torch.device("cpu")), "direct:bits=8", "direct:bits=8"
+    )
+    schedule = pipelining.ScheduleGPipe(stage, 4, loss_fn=nn.functional.mse_loss)
+    take, came = stage._compression.take_forward, []
+    stage._compression.take_forward = lambda at: came.append(take(at)) or came[-1]
+    for _ in range(2):
+        if rank == 0:
+            schedule.step(x, sample_ids=torch.arange(4))
+        else:
+            schedule.step(target=x)
+    cosines = (torch.arange(512.0).view(1, 8, 64) % 7).cos()
+    return stage.compression_stats(), [torch.equal(got[1], cosines) for got in came]
+
+
+@needs_eval
+def test_what_needs_no_gradient_arrives_exactly_and_sends_none_back(ranks):
+    """The cosines have the shape of one sample, and torch wants gradients of all that arrives."""
+    (stats, _), (others, right) = ranks.run(2, traced)
+    assert right == [True] * 8
+    forward, backward = stats["forward_sent"], others["backward_sent"]
+    assert forward["exact_tensors"] == 8 and forward["exact_bytes"] == 4 * 512 + 7 * 8
+    assert backward["exact_tensors"] == 8 and backward["exact_bytes"] == 0
+    assert backward["tensor_bytes"] == stats["backward_received"]["tensor_bytes"]
 
 
 class Changing(Masked):

@@ -45,6 +45,7 @@ class Compression:
         self.listeners: "dict[str, list[Callable[[Any], None]]]" = {"forward": [], "backward": []}
         self._checkpoint = Checkpoint(stage)
         self._step = self._chunks = 0
+        self._need: "dict[int, list[bool]]" = {}
         self._failed = self._encoded = self._started = self._ready = False
         self._group = group_of(stage.group)
         for sends in options.profiles:
@@ -146,6 +147,7 @@ class Compression:
         self._step += 1
         failed, self._failed, self._encoded = self._failed, False, False
         self.ids.begin()
+        self._need.clear()
         self._end.begin(self)
         self.rendezvous.go_on()
         with self.rendezvous.refusing():
@@ -206,7 +208,15 @@ class Compression:
         """Takes the ids of a microbatch from the schedule's keyword arguments."""
         self.ids.give(microbatch, given, args, kwargs, self._chunks)
 
+    def made(self, microbatch: int, output: Any) -> None:
+        """The stage has computed what it will send forward. When torch hands the tensors over, they
+        do not say any more which of them need gradients."""
+        self._need[microbatch] = torch_stage.that_need_gradients(self._stage, output)
+
     def send_forward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
+        need = self._need.pop(microbatch, [])
+        if len(need) == len(tensors):
+            tensors = [x.requires_grad_() if it else x for x, it in zip(tensors, need)]
         self._send(self.sides.after, "forward", microbatch, tensors)
 
     def send_backward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
@@ -222,6 +232,10 @@ class Compression:
         self._encoded = self._encoded or bool(tensors)
         side.send(microbatch, tensors, self.ids.of(microbatch), self._stage.has_backward)
         self._count()
+
+    def still(self) -> "list[int]":
+        """The positions of those that need no gradients among what take_forward returned last."""
+        return self.sides.before.receiver.still if self.sides.before else []
 
     def take_forward(self, microbatch: int) -> "list[torch.Tensor]":
         tensors, ids = self._take(self.sides.before, microbatch)

@@ -4,14 +4,15 @@
 
 Numbers in parentheses are sizes in bytes:
 
-    header   magic "dwp4" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
+    header   magic "dwp5" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
              microbatch (4), step (8), digest of all bytes of the message but this digest and the
              frames, which have digests of their own (8)
     ids      only if the header says so: number of ids (4), each id (8)
-    tensor   FRAME, EXACT, PROFILE, KEEP or SAME (1), dtype (1), number of dimensions (2), size of
-             the data (8), each dimension (4), data: a frame of deltawire; the elements, as
-             tensors.exact returns them; the values of a profile, which frames of this and of later
-             messages have; elements that the receiver keeps; the digest of what it keeps (8)
+    tensor   FRAME, EXACT, PROFILE, KEEP, SAME or ZERO, with 128 added if it is *still*: it needs no
+             gradient (1), dtype (1), number of dimensions (2), size of the data (8), each dimension
+             (4), data: a frame of deltawire; the elements, as tensors.exact returns them; the
+             values of a profile, which frames of this and of later messages have; elements that
+             the receiver keeps; the digest of what it keeps (8); of zeros nothing
 
 After the header, two kinds of messages have something else instead: LONG has the length of the
 message that follows it (8), the number of LONG messages before it on the same lane (8) and the
@@ -26,10 +27,11 @@ from typing import Any, NamedTuple, NoReturn, Optional, Sequence
 
 from deltawire.errors import Status, fail
 
-FORMAT = 4
-MAGIC = b"dwp4"
+FORMAT = 5
+MAGIC = b"dwp5"
 WITH_IDS, WITHOUT_IDS, LONG, ABORT = 1, 2, 3, 4
-FRAME, EXACT, PROFILE, KEEP, SAME = 1, 2, 3, 4, 5
+FRAME, EXACT, PROFILE, KEEP, SAME, ZERO = 1, 2, 3, 4, 5, 6
+STILL = 128
 PROFILE_BYTES = 6  # of a channel: a weight and two means
 NAMED_BYTES = 16  # by which a frame that names a profile is longer
 
@@ -47,6 +49,7 @@ class Part(NamedTuple):
     dtype: int
     shape: "tuple[int, ...]"
     data: Any
+    is_still: bool = False
 
 
 class Message(NamedTuple):
@@ -81,7 +84,8 @@ def pack(message: Message) -> bytearray:
     elif ids is not None:
         put(struct.pack(f"<I{len(ids)}Q", len(ids), *ids))
     for part in message.parts:
-        put(_PART.pack(part.how, part.dtype, len(part.shape), len(part.data)))
+        how = part.how + STILL * part.is_still
+        put(_PART.pack(how, part.dtype, len(part.shape), len(part.data)))
         put(struct.pack(f"<{len(part.shape)}I", *part.shape))
         if part.how == FRAME:
             made += part.data
@@ -159,7 +163,8 @@ def _unpack(data: memoryview) -> "tuple[Message, int, list[tuple[int, int]]]":
         at += 4 * extents
         if at + length > len(data):
             _refuse()
-        parts.append(Part(how, dtype, shape, data[at : at + length]))
+        is_still, how = divmod(how, STILL)
+        parts.append(Part(how, dtype, shape, data[at : at + length], bool(is_still)))
         if how == FRAME:
             frames.append((at, at + length))
         at += length

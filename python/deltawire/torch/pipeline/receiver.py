@@ -13,7 +13,16 @@ from deltawire.torch.common import tensors
 from deltawire.torch.common.configs import takes_profile
 from deltawire.torch.pipeline.ends import Ends
 from deltawire.torch.pipeline.kept import Kept, Place
-from deltawire.torch.pipeline.message import EXACT, FRAME, KEEP, PROFILE, SAME, WITH_IDS, Part
+from deltawire.torch.pipeline.message import (
+    EXACT,
+    FRAME,
+    KEEP,
+    PROFILE,
+    SAME,
+    WITH_IDS,
+    ZERO,
+    Part,
+)
 
 
 class Receiver(Ends):
@@ -25,11 +34,12 @@ class Receiver(Ends):
     def tensors(
         self, parts: "Sequence[Part]", kind: int
     ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
-        """Returns the tensors, and the ids in their frames or None. Errors: those of decode, and
-        FORMAT."""
+        """Returns the tensors, and the ids in their frames or None. Sets still: the positions of
+        tensors that need no gradients. Errors: those of decode, and FORMAT."""
         self.ids: "Optional[list[int]]" = None
         if parts and parts[0].how == PROFILE and self.fits:
             parts = parts[1:]  # which learn has taken
+        self.still = [slot for slot, part in enumerate(parts) if part.is_still]
         made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
         return made, self.ids
 
@@ -93,6 +103,11 @@ class Receiver(Ends):
                 self.tensor_bytes += whole.numel() * whole.element_size()
                 return whole
         dtype = tensors.OF_NUMBER.get(part.dtype)
+        if part.how == ZERO and dtype is not None and not len(part.data):
+            zeros = torch.zeros((), dtype=dtype, device="cpu").expand(part.shape)  # no memory
+            self.exact_tensors += 1
+            self.tensor_bytes += zeros.numel() * zeros.element_size()
+            return zeros
         if part.how != FRAME or dtype is None or not tensors.is_coded(dtype, part.shape):
             _refuse_part()
         made, view = tensors.room_for(dtype, part.shape)

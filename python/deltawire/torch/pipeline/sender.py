@@ -13,7 +13,7 @@ from deltawire.torch.common import tensors
 from deltawire.torch.pipeline.ends import Ends
 from deltawire.torch.pipeline.fitting import Fitting
 from deltawire.torch.pipeline.kept import Kept, Place
-from deltawire.torch.pipeline.message import EXACT, FRAME, KEEP, PROFILE, SAME
+from deltawire.torch.pipeline.message import EXACT, FRAME, KEEP, PROFILE, SAME, ZERO
 from deltawire.torch.pipeline.message import WITH_IDS, WITHOUT_IDS, Part
 from deltawire.torch.pipeline.snapshots import Snapshots
 
@@ -35,6 +35,7 @@ class Sender(Ends):
     def __init__(self, *given: Any, keeps: bool = True, **named: Any) -> None:
         super().__init__(*given, **named)
         self._keeps = keeps
+        self.has_zeros = False  # there are gradients of tensors that need none
         self.fitting = Fitting() if self.fits else None
         # The tensors of the last step with gradients that had none: masks, cosines and sines, which
         # travel exactly, also in evaluations.
@@ -131,8 +132,12 @@ class Sender(Ends):
             )
         coded = tensors.is_coded(tensor.dtype, shape) and (ids is None or shape[0] == len(ids))
         self.tensor_bytes += tensor.numel() * tensor.element_size()
+        if self.has_zeros and not tensor.any():
+            self.exact_tensors += 1
+            return Part(ZERO, dtype, shape, b"")
         if not coded or slot in self._still:
-            return self._exact_part((slot, dtype, shape), tensor, microbatch)
+            part = self._exact_part((slot, dtype, shape), tensor, microbatch)
+            return part._replace(is_still=slot in self._still)
         x = tensors.samples(tensor)
         frame = self._end(kind, slot).encode(x, ids, stateless=ids is None)
         self.frame_bytes += len(frame)

@@ -125,6 +125,7 @@ class Side:
         """Waits for the message of a microbatch. Returns its tensors and ids."""
         came, data = self._next(microbatch)
         tensors, ids = self.receiver.tensors(came.parts, came.kind)
+        self.sender.has_zeros = self.sender.has_zeros or bool(self.receiver.still)
         if came.ids is not None:
             ids = came.ids
         self.lane.give_back(data)

@@ -194,6 +194,8 @@ class Overridden:
             output = self._torchs().forward_one_chunk(
                 fwd_chunk_id, args, kwargs, *rest, **named
             )
+            if compression.sides.after:
+                compression.made(fwd_chunk_id, output)
             if not self.is_last and torch_stage.is_here(self, self.stage_index + 1):
                 ids.mark(output, compression.ids.of(fwd_chunk_id))
             return output
@@ -243,7 +245,9 @@ class Overridden:
                 compression.take_forward(fwd_chunk_id),
                 self.has_backward,
             )
-        return self._torchs()._retrieve_recv_activations(fwd_chunk_id)
+        made = self._torchs()._retrieve_recv_activations(fwd_chunk_id)
+        torch_stage.stop_gradients(self.args_recv_info[fwd_chunk_id], made, compression.still())
+        return made
 
     def _retrieve_recv_grads(self: Any, bwd_chunk_id: int) -> Any:
         compression = self._compression

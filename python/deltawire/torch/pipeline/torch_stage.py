@@ -50,6 +50,27 @@ def fill(stage: Any, infos: Any, tensors: "list[torch.Tensor]", wants_grad: bool
     return True
 
 
+def that_need_gradients(stage: Any, output: Any) -> "list[bool]":
+    """Of each tensor for other stages, in torch's order of sends: whether it needs gradients."""
+    made = output if isinstance(output, (tuple, list)) else (output,)
+    sent = stage.act_send_info
+    return [
+        bool(getattr(tensor, "requires_grad", False))
+        for at, tensor in enumerate(made)
+        for to in sent.get(at) or ()
+        if to is not None
+    ]
+
+
+def stop_gradients(infos: Any, activations: Any, still: "list[int]") -> None:
+    """A traced stage computes gradients of all that it receives, also of masks, cosines and sines.
+    Those at these positions need none. torch then sends zeros; torch 2.6 would refuse."""
+    received = [at for at, info in enumerate(infos) if receives(info)]
+    for at in (received[slot] for slot in still if slot < len(received)):
+        if hasattr(infos[at], "tensor_meta") and activations[at].requires_grad:
+            activations[at].requires_grad_(False)
+
+
 def is_here(stage: Any, index: int) -> bool:
     """Whether the stage with this index is on the same rank."""
     return stage.stage_index_to_group_rank[index] == stage.group_rank
