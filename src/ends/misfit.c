@@ -47,7 +47,7 @@ static const char *remedy(const dw_config *config)
     if (config->form == DW_FORM_STEP && config->group == DW_GROUP_SAMPLE)
         return "leave out group=sample, so that each row has a step of its own";
     if (config->form == DW_FORM_STEP) return "try a smaller step or error, or mx";
-    return "try mx, or more bits";
+    return "try mx, or steps by row (form=step)";
 }
 
 /* The same for codecs whose rows are not measured: of all that was measured of what they sent. */

@@ -26,8 +26,9 @@ class Fit:
             sentence = encoder.config.misfit(encoder.counters(), self._kind)
             if sentence is not None:
                 self._left = 0
+                given = encoder.config._set("replies", "always")  # which the carriers need not have
                 warnings.warn(
-                    f"the codec {encoder.config.text} does not fit what is sent {self._where}: "
+                    f"the codec {given.text} does not fit what is sent {self._where}: "
                     f"{sentence}",
                     RuntimeWarning,
                     stacklevel=2,

@@ -137,10 +137,17 @@ class Watch:
         self._epochs += 1
         new = visits - before[1]
         if self._epochs >= 2 and new and (hits - before[0]) / new < 0.05:
+            unless = (
+                ""
+                if self._size is not None
+                else "If these were not two epochs, since the training evaluates more often, give "
+                "dataset_size=, the number of samples of the data set. "
+            )
             self._say(
                 "hits",
                 f"after {self._epochs} epochs, only {hits} of {visits} samples sent "
-                f"{self._where} could be coded as a change since their last visit. {ADVICE}.",
+                f"{self._where} could be coded as a change since their last visit. {unless}"
+                f"{ADVICE}.",
             )
 
     def sends(
