@@ -130,7 +130,7 @@ class Variant:
             self.state, hook = deltawire.torch.ddp_hook(codec, **options)
             self.model.register_comm_hook(self.state, hook)
         self.optimizer = loss.optimizer(inner)
-        self.seconds, self.kernel, self.frames, self.losses = [], [], [], []
+        self.seconds, self.cpu, self.kernel, self.frames, self.losses = [], [], [], [], []
 
     def step(self):
         found = self.model(self.loss.batch(len(self.losses)))
@@ -143,9 +143,11 @@ class Variant:
         before = self.state.stats()["sent_bytes"] if self.state else 0
         dist.barrier()
         start, bytes_before = time.monotonic(), SlowNetwork.sent_bytes()
+        cpu = time.process_time()
         for _ in range(self.steps):
             self.step()
         self.seconds.append((time.monotonic() - start) / self.steps)
+        self.cpu.append((time.process_time() - cpu) / self.steps)
         dist.barrier()  # after it, everything sent before has left this rank
         dist.barrier()
         self.kernel.append((SlowNetwork.sent_bytes() - bytes_before) / self.steps)
@@ -178,6 +180,7 @@ def rank_main(given):
         found = {
             name: {
                 "seconds": statistics.median(one.seconds),
+                "cpu": statistics.median(one.cpu),
                 "kernel": statistics.median(one.kernel),
                 "frames": statistics.median(one.frames),
                 "loss": statistics.mean(one.losses[len(one.losses) // 2 :]),
@@ -194,13 +197,13 @@ def show(measured):
     found = measured["found"]
     print(f"{measured['elements'] / 1e6:.1f} million parameters; forward and backward take")
     print(f"{measured['computing']:.2f} s\n")
-    print("| gradients | step | faster | sent by a rank | frames' share | loss |")
-    print("|---|---|---|---|---|---|")
+    print("| gradients | step | CPU | faster | sent by a rank | frames' share | loss |")
+    print("|---|---|---|---|---|---|---|")
     for name, one in found.items():
         share = f"{100 * one['frames'] / one['kernel']:.1f} %" if one["frames"] else ""
         faster = f"{found['raw']['seconds'] / one['seconds']:.2f}" if "raw" in found else ""
         print(
-            f"| {name} | {one['seconds']:.2f} s | {faster} "
+            f"| {name} | {one['seconds']:.2f} s | {one['cpu']:.2f} s | {faster} "
             f"| {one['kernel'] / 1e6:.2f} MB | {share} | {one['loss']:.4f} |"
         )
 
