@@ -8,15 +8,15 @@
 # ./run torch [--venv DIR] [PYTEST OPTIONS]. DIR: a virtual environment that has torch, cffi and
 # pytest already, for another release of torch. Exit code 77: torch could not be installed.
 cmd_torch() {
-    local venv=$build/venv needs=()
+    local venv=$build/venv needs=(torch cffi pytest)
     if [ "${1:-}" = --venv ]; then
         [ $# -ge 2 ] || usage_error "--venv needs a folder"
-        venv=$2 needs=(torch cffi pytest)
+        venv=$2
         shift 2
     fi
     need "${packages_build[@]}" python3-venv python3-cffi python3-pycparser fortunes fortunes-min
     build_for_torch
-    if ! has_packages "$venv" "${needs[@]}" && ! install_torch "$venv"; then
+    if ! complete_venv "$venv" "${needs[@]}"; then
         say "torch could not be installed (see above), so deltawire.torch was not tested"
         exit 77
     fi

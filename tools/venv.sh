@@ -27,6 +27,13 @@ install_torch() {
         "${packages_venv[@]}"
 }
 
+# complete_venv DIR NAMES: installs what is missing. Fails if one of these packages is missing then.
+# An environment that is not build/venv is its owner's: it is only looked at if it has these.
+complete_venv() {
+    [ "$1" = "$build/venv" ] || ! has_packages "$@" || return 0
+    has_packages "$1" || install_torch "$1" || has_packages "$@"
+}
+
 # build_for_torch: the optimized library for programs in that environment, in build/torch.
 build_for_torch() {
     say "build/torch: optimized build"

@@ -261,6 +261,20 @@ def arrives(receiver, parts, kind=WITH_IDS):
     return receiver.tensors(receiver.recall(came), kind)[0]
 
 
+def test_zeros_are_taken_only_for_what_needs_no_gradient():
+    sender, receiver = pair()
+    zero = sender.parts([torch.zeros(3, 5)], [1], unneeded=[0])[0][0]
+    assert zero == Part(ZERO, tensors.DTYPES[torch.float32], (3, 5), b"")
+    assert receiver.tensors([zero], WITH_IDS, {zero[1:3]})[0][0].eq(0).all()
+    for wrong in (zero._replace(shape=(2**31, 2**20)), zero._replace(dtype=2)):
+        with pytest.raises(DeltawireError, match="FORMAT"):
+            receiver.tensors([wrong], WITH_IDS, {zero[1:3]})
+    for how in (FRAME, PROFILE, ZERO):
+        packed = message.pack(Message(WITH_IDS, 0, 0, [1], [zero._replace(how=how, is_still=True)]))
+        with pytest.raises(DeltawireError, match="FORMAT"):
+            message.unpack(memoryview(packed))
+
+
 def test_tensors_with_gradients_and_gradients_are_not_kept():
     fits = Sender(Config("direct:form=step"), None, 0, "1 to 2", "fit")
     rows_first = torch.randn(40, 2, 64, requires_grad=True)  # of two samples

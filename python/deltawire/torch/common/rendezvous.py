@@ -170,9 +170,9 @@ class Rendezvous:
                 raise refusal from error
             raise DeltawireError(
                 Status["PEER"],
-                f"{self.named(other)} cannot be asked for {what}, because the process that has "
-                "torch's store (mostly rank 0) has ended or cannot be reached: look in the logs of "
-                f"all ranks for what stopped it ({_short(error)})",
+                f"this rank cannot learn whether {self.named(other)} has reached {what}, because "
+                "the process that has torch's store (mostly rank 0) has ended or cannot be "
+                f"reached: look in the logs of all ranks for what stopped it ({_short(error)})",
             ) from error
 
     def wait_out(self, other: int) -> None:

@@ -9,10 +9,11 @@ import torch.distributed as dist
 
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch.common.rendezvous import Rendezvous
+from deltawire.torch.gradients.hop import GROUPS
 
 
-def groups_of_ours(rendezvous: Rendezvous) -> "tuple[Any, Any]":
-    """Makes two process groups of the ranks of a rendezvous. Errors: UNSUPPORTED, PEER."""
+def groups_of_ours(rendezvous: Rendezvous) -> "list[Any]":
+    """Makes the process groups of a Hop for ranks that have met. Errors: UNSUPPORTED, PEER."""
     if not dist.is_gloo_available():
         fail(
             Status["UNSUPPORTED"],
@@ -21,14 +22,18 @@ def groups_of_ours(rendezvous: Rendezvous) -> "tuple[Any, Any]":
     timeout = datetime.timedelta(seconds=rendezvous.timeout)
     own = len(rendezvous.ranks) < dist.get_world_size()
 
-    def make() -> Any:
-        return dist.new_group(
-            rendezvous.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
-        )
-
+    made: "list[Any]" = []
     try:
-        return make(), make()
+        for _ in range(GROUPS):
+            made.append(
+                dist.new_group(
+                    rendezvous.ranks, timeout=timeout, backend="gloo", use_local_synchronization=own
+                )
+            )
+        return made
     except RuntimeError as error:
+        for group in made:
+            dist.destroy_process_group(group)
         text = str(error).strip().split("\n")[0]
         raise DeltawireError(
             Status["PEER"],

@@ -26,7 +26,7 @@ from deltawire.torch.gradients.traffic import Traffic
 
 
 class GlooPeers:
-    """What all exchanges of a hook have in common, over a process group with the backend gloo.
+    """What all exchanges of a hook have in common, over process groups with the backend gloo.
 
     It owns the groups, the numbers of hops, and what was counted.
 
@@ -45,7 +45,7 @@ class GlooPeers:
         self.codec, self.sums, self.nonce = options.codec, sums, nonce
         self.threads = options.threads
         self._rendezvous = rendezvous
-        self._groups = groups_of_ours(rendezvous) if self.world > 1 else (None, None)
+        self._groups = groups_of_ours(rendezvous) if self.world > 1 else []
         self._numbers = itertools.count()
         self._traffic, self.wire = Traffic(), Seconds()
         self._exchanges: "weakref.WeakSet[Any]" = weakref.WeakSet()

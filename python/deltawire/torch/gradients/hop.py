@@ -4,10 +4,11 @@
 than it expects, so the receive of a frame is posted when its length is known. Each message has a
 tag of its own; so frames of several buckets may be on their way, in any order.
 
-gloo has one connection between two ranks of a group, and sends a message only after the other rank
-has said there that it waits for it. Behind a long frame of its own it would say so late, and frames
-would go in one direction at a time. So there are two groups: of two ranks, the lower one sends its
-frames in the first and the higher one in the second. Lengths go where the frames do not."""
+gloo has one connection between two ranks of a group, and sends a message only after the receiver
+has asked for it there. In a single group a receiver's requests would wait behind its own frames, so
+that frames would go in one direction at a time. So there are three groups: one for frames to higher
+ranks, one for frames to lower ranks, and one for lengths, which then need not wait for the frames
+of the bucket before."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from deltawire.torch.common.report import Seconds
 from deltawire.torch.common.waits import Wait
 
 LENGTH_BYTES = 8
+UP, DOWN, LENGTHS = range(3)  # the groups
+GROUPS = 3
 TAGS = 1 << 28  # gloo's tags have 32 bits; later messages begin again with the first
 
 
@@ -28,12 +31,12 @@ class Hop:
     """Frames to and from all other ranks. A hop serves one exchange after the other, and keeps its
     buffers for the next one.
 
-    groups: two process groups of ours with the backend gloo. ranks: their global ranks; here: this
+    groups: process groups of ours with the backend gloo. ranks: their global ranks; here: this
     rank's place among them. wire: the time in which a hop waits for messages to arrive and leave.
     """
 
     def __init__(
-        self, groups: "tuple[Any, Any]", ranks: "list[int]", here: int, wire: Seconds
+        self, groups: "list[Any]", ranks: "list[int]", here: int, wire: Seconds
     ) -> None:
         self._groups, self._ranks, self._here, self._wire = groups, ranks, here, wire
         self.others = [rank for rank in range(len(ranks)) if rank != here]
@@ -81,12 +84,12 @@ class Hop:
         self._sends = []
 
     def _send(self, data: torch.Tensor, rank: int, which: int) -> None:
-        group = self._groups[(self._here > rank) ^ (which == 0)]
+        group = self._groups[LENGTHS if which == 0 else UP if rank > self._here else DOWN]
         work = dist.isend(data, self._ranks[rank], group, self._tag + which)
         self._sends.append((Wait(work.wait, data), data))
 
     def _receive(self, room: torch.Tensor, rank: int, which: int) -> Wait:
-        group = self._groups[(rank > self._here) ^ (which == 0)]
+        group = self._groups[LENGTHS if which == 0 else UP if self._here > rank else DOWN]
         work = dist.irecv(room, self._ranks[rank], group, self._tag + which)
         return Wait(work.wait, room)
 

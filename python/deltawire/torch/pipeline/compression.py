@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Collection, Optional
 
 import torch
 
@@ -45,7 +45,11 @@ class Compression:
         self.listeners: "dict[str, list[Callable[[Any], None]]]" = {"forward": [], "backward": []}
         self._checkpoint = Checkpoint(stage)
         self._step = self._chunks = 0
+        # By microbatch: which outputs need gradients; which inputs need none; and, of the gradients
+        # that are sent for inputs, which are zeros for that reason, and how many there are.
         self._need: "dict[int, list[bool]]" = {}
+        self._still: "dict[int, list[int]]" = {}
+        self._unneeded: "dict[int, tuple[frozenset[int], int]]" = {}
         self._failed = self._encoded = self._started = self._ready = False
         self._group = group_of(stage.group)
         for sends in options.profiles:
@@ -147,7 +151,8 @@ class Compression:
         self._step += 1
         failed, self._failed, self._encoded = self._failed, False, False
         self.ids.begin()
-        self._need.clear()
+        for noted in (self._need, self._still, self._unneeded):
+            noted.clear()
         self._end.begin(self)
         self.rendezvous.go_on()
         with self.rendezvous.refusing():
@@ -208,37 +213,57 @@ class Compression:
         """Takes the ids of a microbatch from the schedule's keyword arguments."""
         self.ids.give(microbatch, given, args, kwargs, self._chunks)
 
-    def made(self, microbatch: int, output: Any) -> None:
-        """The stage has computed what it will send forward. When torch hands the tensors over, they
-        do not say any more which of them need gradients."""
+    def note_needs(self, microbatch: int, output: Any) -> None:
+        """Notes which outputs need gradients: torch detaches them before it hands them over."""
         self._need[microbatch] = torch_stage.that_need_gradients(self._stage, output)
+
+    def note_local(self, microbatch: int, tensors: Any) -> None:
+        """Notes which inputs need no gradients, of those that a stage on this rank hands over."""
+        if isinstance(tensors, torch.Tensor):
+            tensors = (tensors,)
+        need = [bool(getattr(tensor, "requires_grad", False)) for tensor in tensors]
+        if any(need):
+            self._still[microbatch] = [at for at, it in enumerate(need) if not it]
+
+    def stop_gradients(self, microbatch: int, infos: Any, activations: Any) -> None:
+        """Sees to it that torch computes no gradients of inputs that need none."""
+        still = self._still.pop(microbatch, [])
+        self._unneeded[microbatch] = torch_stage.stop_gradients(
+            self._stage, infos, activations, still
+        )
 
     def send_forward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
         need = self._need.pop(microbatch, [])
         if len(need) == len(tensors):
             tensors = [x.requires_grad_() if it else x for x, it in zip(tensors, need)]
-        self._send(self.sides.after, "forward", microbatch, tensors)
+        self._send(self.sides.after, "forward", microbatch, tensors, ())
 
     def send_backward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
-        self._send(self.sides.before, "backward", microbatch, tensors)
+        unneeded, sent = self._unneeded.pop(microbatch, (frozenset(), len(tensors)))
+        known = unneeded if sent == len(tensors) else frozenset()
+        self._send(self.sides.before, "backward", microbatch, tensors, known)
 
     def _send(
-        self, side: Optional[Side], way: str, microbatch: int, tensors: "list[torch.Tensor]"
+        self,
+        side: Optional[Side],
+        way: str,
+        microbatch: int,
+        tensors: "list[torch.Tensor]",
+        unneeded: "Collection[int]",
     ) -> None:
         assert side is not None
         for listen in list(self.listeners[way]):
             listen(tensors)
         side.compare_marks()
         self._encoded = self._encoded or bool(tensors)
-        side.send(microbatch, tensors, self.ids.of(microbatch), self._stage.has_backward)
+        ids = self.ids.of(microbatch)
+        side.send(microbatch, tensors, ids, self._stage.has_backward, unneeded)
         self._count()
-
-    def still(self) -> "list[int]":
-        """The positions of those that need no gradients among what take_forward returned last."""
-        return self.sides.before.receiver.still if self.sides.before else []
 
     def take_forward(self, microbatch: int) -> "list[torch.Tensor]":
         tensors, ids = self._take(self.sides.before, microbatch)
+        assert self.sides.before is not None
+        self._still[microbatch] = self.sides.before.receiver.still
         self.ids.learn(microbatch, ids)
         return tensors
 

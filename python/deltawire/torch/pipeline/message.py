@@ -9,10 +9,11 @@ Numbers in parentheses are sizes in bytes:
              frames, which have digests of their own (8)
     ids      only if the header says so: number of ids (4), each id (8)
     tensor   FRAME, EXACT, PROFILE, KEEP, SAME or ZERO, with 128 added if it is *still*: it needs no
-             gradient (1), dtype (1), number of dimensions (2), size of the data (8), each dimension
-             (4), data: a frame of deltawire; the elements, as tensors.exact returns them; the
-             values of a profile, which frames of this and of later messages have; elements that
-             the receiver keeps; the digest of what it keeps (8); of zeros nothing
+             gradient, and travels exactly (1), dtype (1), number of dimensions (2), size of the
+             data (8), each dimension (4), data: a frame of deltawire; the elements, as
+             tensors.exact returns them; the values of a profile, which frames of this and of later
+             messages have; elements that the receiver keeps; the digest of what it keeps (8);
+             nothing, for the gradient of a tensor that was still
 
 After the header, two kinds of messages have something else instead: LONG has the length of the
 message that follows it (8), the number of LONG messages before it on the same lane (8) and the
@@ -164,6 +165,8 @@ def _unpack(data: memoryview) -> "tuple[Message, int, list[tuple[int, int]]]":
         if at + length > len(data):
             _refuse()
         is_still, how = divmod(how, STILL)
+        if is_still and how not in (EXACT, KEEP, SAME):
+            _refuse()
         parts.append(Part(how, dtype, shape, data[at : at + length], bool(is_still)))
         if how == FRAME:
             frames.append((at, at + length))

@@ -2,7 +2,7 @@
 # receiver.py - Receiver: decodes the tensors of a message.
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional, Sequence
+from typing import Any, Collection, NoReturn, Optional, Sequence
 
 import torch
 
@@ -32,14 +32,18 @@ class Receiver(Ends):
     word = "the decoder"
 
     def tensors(
-        self, parts: "Sequence[Part]", kind: int
+        self, parts: "Sequence[Part]", kind: int, zeros: "Collection[Any]" = ()
     ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Returns the tensors, and the ids in their frames or None. Sets still: the positions of
-        tensors that need no gradients. Errors: those of decode, and FORMAT."""
+        tensors that need no gradients. Errors: those of decode, and FORMAT.
+
+        zeros: dtypes and shapes of tensors whose gradients may arrive as zeros."""
         self.ids: "Optional[list[int]]" = None
         if parts and parts[0].how == PROFILE and self.fits:
             parts = parts[1:]  # which learn has taken
         self.still = [slot for slot, part in enumerate(parts) if part.is_still]
+        if any(part.how == ZERO and part[1:3] not in zeros for part in parts):
+            _refuse_part()
         made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
         return made, self.ids
 
@@ -104,7 +108,7 @@ class Receiver(Ends):
                 return whole
         dtype = tensors.OF_NUMBER.get(part.dtype)
         if part.how == ZERO and dtype is not None and not len(part.data):
-            zeros = torch.zeros((), dtype=dtype, device="cpu").expand(part.shape)  # no memory
+            zeros = torch.zeros(part.shape, dtype=dtype, device="cpu")
             self.exact_tensors += 1
             self.tensor_bytes += zeros.numel() * zeros.element_size()
             return zeros

@@ -2,7 +2,7 @@
 # sender.py - Sender: encodes the tensors of a message.
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Collection, Optional, Sequence
 
 import torch
 
@@ -35,7 +35,8 @@ class Sender(Ends):
     def __init__(self, *given: Any, keeps: bool = True, **named: Any) -> None:
         super().__init__(*given, **named)
         self._keeps = keeps
-        self.has_zeros = False  # there are gradients of tensors that need none
+        # By microbatch: dtypes and shapes of what was sent and needs no gradient.
+        self.still_sent: "dict[int, set[Any]]" = {}
         self.fitting = Fitting() if self.fits else None
         # The tensors of the last step with gradients that had none: masks, cosines and sines, which
         # travel exactly, also in evaluations.
@@ -44,6 +45,7 @@ class Sender(Ends):
 
     def begin(self, failed: bool = False) -> None:
         """A step begins. failed: the one before did not end."""
+        self.still_sent.clear()
         if failed or self._unsure:  # a message that was lost may have carried them
             self._forget()
         if self.fitting is None:
@@ -85,10 +87,12 @@ class Sender(Ends):
         ids: "Optional[list[int]]",
         microbatch: int = 0,
         trains: bool = True,
+        unneeded: "Collection[int]" = (),
     ) -> "tuple[list[Part], int]":
         """Returns the parts and the kind of the message. Errors: those of encode.
 
-        trains: gradients will come back."""
+        trains: gradients will come back. unneeded: positions of zeros that stand for the gradients
+        of what needs none."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
         if any(tensor.requires_grad for tensor in given):
             self._still = {at for at, tensor in enumerate(given) if not tensor.requires_grad}
@@ -99,9 +103,12 @@ class Sender(Ends):
             if self.profile is not None and self.profile.channels != x.shape[-1]:
                 self._use_none()  # no row of x is finite
         made = [
-            self._part(slot, tensor, ids, kind, microbatch)
+            self._zero_part(tensor)
+            if slot in unneeded
+            else self._part(slot, tensor, ids, kind, microbatch)
             for slot, tensor in enumerate(given)
         ]
+        self.still_sent[microbatch] = {(p.dtype, p.shape) for p in made if p.is_still}
         if self.profile is not None and self.profile_is_new and made:
             made.insert(0, self._profile_part(self.profile))
             self.profile_is_new = False
@@ -132,9 +139,6 @@ class Sender(Ends):
             )
         coded = tensors.is_coded(tensor.dtype, shape) and (ids is None or shape[0] == len(ids))
         self.tensor_bytes += tensor.numel() * tensor.element_size()
-        if self.has_zeros and not tensor.any():
-            self.exact_tensors += 1
-            return Part(ZERO, dtype, shape, b"")
         if not coded or slot in self._still:
             part = self._exact_part((slot, dtype, shape), tensor, microbatch)
             return part._replace(is_still=slot in self._still)
@@ -142,6 +146,11 @@ class Sender(Ends):
         frame = self._end(kind, slot).encode(x, ids, stateless=ids is None)
         self.frame_bytes += len(frame)
         return Part(FRAME, dtype, shape, frame)
+
+    def _zero_part(self, tensor: torch.Tensor) -> Part:
+        self.tensor_bytes += tensor.numel() * tensor.element_size()
+        self.exact_tensors += 1
+        return Part(ZERO, tensors.DTYPES[tensor.dtype], tuple(tensor.shape), b"")
 
     def _exact_part(self, place: Place, tensor: torch.Tensor, microbatch: int) -> Part:
         """A tensor that has gradients is none that could come again, and neither is a gradient, so

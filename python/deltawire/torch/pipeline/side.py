@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Optional
+from typing import Any, Collection, Optional
 
 import torch
 
@@ -103,11 +103,12 @@ class Side:
         tensors: "list[torch.Tensor]",
         ids: "Optional[list[int]]",
         trains: bool,
+        unneeded: "Collection[int]",
     ) -> None:
-        """Encodes and sends the tensors of a microbatch. trains: gradients will come back."""
+        """Encodes and sends the tensors of a microbatch. trains, unneeded: as for Sender.parts."""
         if tensors:
             self.watch.sends(self.sender, tensors, ids)
-        parts, kind = self.sender.parts(tensors, ids, microbatch, trains)
+        parts, kind = self.sender.parts(tensors, ids, microbatch, trains, unneeded)
         data = message.pack(Message(kind, microbatch, self._step, self._told(parts, ids), parts))
         self.sender.count(self.lane.sending.time(self.lane.send, data))
 
@@ -124,8 +125,8 @@ class Side:
     def take(self, microbatch: int) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Waits for the message of a microbatch. Returns its tensors and ids."""
         came, data = self._next(microbatch)
-        tensors, ids = self.receiver.tensors(came.parts, came.kind)
-        self.sender.has_zeros = self.sender.has_zeros or bool(self.receiver.still)
+        zeros = self.sender.still_sent.get(microbatch, ())
+        tensors, ids = self.receiver.tensors(came.parts, came.kind, zeros)
         if came.ids is not None:
             ids = came.ids
         self.lane.give_back(data)

@@ -62,13 +62,24 @@ def that_need_gradients(stage: Any, output: Any) -> "list[bool]":
     ]
 
 
-def stop_gradients(infos: Any, activations: Any, still: "list[int]") -> None:
+def stop_gradients(
+    stage: Any, infos: Any, activations: Any, still: "list[int]"
+) -> "tuple[frozenset[int], int]":
     """A traced stage computes gradients of all that it receives, also of masks, cosines and sines.
-    Those at these positions need none. torch then sends zeros; torch 2.6 would refuse."""
+    Switches that off for those at these positions. Returns the positions of their gradients among
+    those that torch sends, which are zeros then, and how many it sends.
+
+    torch 2.6 would refuse a missing gradient, and with TORCH_DISTRIBUTED_DEBUG=DETAIL all releases
+    do, so nothing is switched off there."""
     received = [at for at, info in enumerate(infos) if receives(info)]
-    for at in (received[slot] for slot in still if slot < len(received)):
-        if hasattr(infos[at], "tensor_meta") and activations[at].requires_grad:
-            activations[at].requires_grad_(False)
+    metas = [getattr(infos[at], "tensor_meta", None) for at in received]
+    sent = [slot for slot, meta in enumerate(metas) if getattr(meta, "requires_grad", False)]
+    if getattr(stage, "_runtime_validate", False):
+        still = []
+    unneeded = [at for at, slot in enumerate(sent) if slot in still]
+    for at in unneeded:
+        activations[received[sent[at]]].requires_grad_(False)
+    return frozenset(unneeded), len(sent)
 
 
 def is_here(stage: Any, index: int) -> bool:

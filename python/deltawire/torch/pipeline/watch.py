@@ -140,7 +140,7 @@ class Watch:
             unless = (
                 ""
                 if self._size is not None
-                else "If these were not two epochs, since the training evaluates more often, give "
+                else "An evaluation counts as the end of an epoch: if there are more of them, give "
                 "dataset_size=, the number of samples of the data set. "
             )
             self._say(
