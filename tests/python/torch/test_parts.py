@@ -263,7 +263,7 @@ def arrives(receiver, parts, kind=WITH_IDS):
 
 def test_zeros_are_taken_only_for_what_needs_no_gradient():
     sender, receiver = pair()
-    zero = sender.parts([torch.zeros(3, 5)], [1], unneeded=[0])[0][0]
+    zero = sender.parts([torch.zeros(3, 5)], [1], zeros=[0])[0][0]
     assert zero == Part(ZERO, tensors.DTYPES[torch.float32], (3, 5), b"")
     assert receiver.tensors([zero], WITH_IDS, {zero[1:3]})[0][0].eq(0).all()
     for wrong in (zero._replace(shape=(2**31, 2**20)), zero._replace(dtype=2)):

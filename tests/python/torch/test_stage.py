@@ -685,47 +685,51 @@ def test_constants_travel_once_and_statistics_have_all_bytes(ranks, options, len
 
 
 class Turned(nn.Module):
-    """Turns its input by cosines that depend on nothing, before and behind the cut."""
+    """Turns its input behind each layer by cosines, which each stage gets from the one before."""
 
-    def __init__(self):
+    def __init__(self, layers):
         super().__init__()
-        self.before, self.behind = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(layers))
 
     def forward(self, x):
-        angles = torch.arange(512.0).view(1, 8, 64) % 7
-        cosines = angles.cos()
-        return self.behind(self.before(x) * cosines) * cosines
+        cosines = (torch.arange(512.0).view(1, 8, 64) % 7).cos()
+        for layer in self.layers:
+            x, cosines = layer(x) * cosines, cosines * 1.0
+        return x
 
 
-def traced(rank, world):
+def traced(rank, world, name):
     torch.manual_seed(1)
-    x = torch.randn(4, 8, 64)
-    split = {"behind": pipelining.SplitPoint.BEGINNING}
-    pipe = pipelining.pipeline(Turned(), (x[:1],), split_spec=split)
-    stage = compress_stage(
-        pipe.build_stage(rank, torch.device("cpu")), "direct:bits=8", "direct:bits=8"
-    )
-    schedule = pipelining.ScheduleGPipe(stage, 4, loss_fn=nn.functional.mse_loss)
-    take, came = stage._compression.take_forward, []
-    stage._compression.take_forward = lambda at: came.append(take(at)) or came[-1]
+    x, indices = torch.randn(4, 8, 64), pipelines.stage_indices(name, rank, world)
+    kind, each = pipelines.SCHEDULES[name]
+    begins = pipelining.SplitPoint.BEGINNING
+    split = {f"layers.{i}": begins for i in range(1, world * each)}
+    pipe = pipelining.pipeline(Turned(world * each), (x[:1],), split_spec=split)
+    stages = [pipe.build_stage(index, torch.device("cpu")) for index in indices]
+    for stage in stages:
+        compress_stage(stage, "direct:bits=8", "direct:bits=8")
+    schedule = kind(stages[0] if each == 1 else stages, 4, loss_fn=nn.functional.mse_loss)
     for _ in range(2):
-        if rank == 0:
-            schedule.step(x, sample_ids=torch.arange(4))
-        else:
-            schedule.step(target=x)
-    cosines = (torch.arange(512.0).view(1, 8, 64) % 7).cos()
-    return stage.compression_stats(), [torch.equal(got[1], cosines) for got in came]
+        given = {"sample_ids": torch.arange(4)} if rank == 0 else {}
+        target = {"target": x} if any(stage.is_last for stage in stages) else {}
+        schedule.step(*(x,) * (rank == 0), **given, **target)
+    return [stage.compression_stats() for stage in stages]
 
 
 @needs_eval
-def test_what_needs_no_gradient_arrives_exactly_and_sends_none_back(ranks):
+@pytest.mark.parametrize("name", ["gpipe", "zbv"])
+def test_what_needs_no_gradient_arrives_exactly_and_sends_none_back(ranks, name):
     """The cosines have the shape of one sample, and torch wants gradients of all that arrives."""
-    (stats, _), (others, right) = ranks.run(2, traced)
-    assert right == [True] * 8
-    forward, backward = stats["forward_sent"], others["backward_sent"]
-    assert forward["exact_tensors"] == 8 and forward["exact_bytes"] == 4 * 512 + 7 * 8
-    assert backward["exact_tensors"] == 8 and backward["exact_bytes"] == 0
-    assert backward["tensor_bytes"] == stats["backward_received"]["tensor_bytes"]
+    stats = [one for answer in ranks.run(2, traced, name) for one in answer]
+    for one in stats:
+        for way in ("forward_sent", "forward_received"):
+            its = one.get(way, {"exact_tensors": 8, "exact_bytes": 4 * 512 + 7 * 8})
+            assert (its["exact_tensors"], its["exact_bytes"]) == (8, 4 * 512 + 7 * 8)
+        for way in ("backward_sent", "backward_received"):
+            its = one.get(way, {"exact_tensors": 8, "exact_bytes": 0, "tensor_bytes": 2 * 8 * 2048})
+            assert (its["exact_tensors"], its["exact_bytes"]) == (8, 0)
+            assert its["tensor_bytes"] == 2 * 8 * 2048
+    assert sum("forward_sent" in one for one in stats) == (1 if name == "gpipe" else 2)
 
 
 class Changing(Masked):

@@ -84,6 +84,7 @@ class Hop:
         self._sends = []
 
     def _send(self, data: torch.Tensor, rank: int, which: int) -> None:
+        """which: 0: a length; 1: a frame."""
         group = self._groups[LENGTHS if which == 0 else UP if rank > self._here else DOWN]
         work = dist.isend(data, self._ranks[rank], group, self._tag + which)
         self._sends.append((Wait(work.wait, data), data))

@@ -6,7 +6,7 @@ steps, a Side, which is a neighbour, a Sender, which has the encoders, and a Lan
     stage, options              compress_stage and its arguments
     torch_stage, torch_releases what is private to torch's stages, and what releases change of it
     compression, step_end       the steps of a stage; when all is sent
-    ids                         the ids of a step's samples
+    ids, needs                  the ids of a step's samples; which tensors need gradients
     checkpoint                  the saved state of a stage
     sides, side                 the neighbours on other ranks, and the messages with one of them
     ends, sender, receiver      from tensors to parts of messages, and back

@@ -19,6 +19,7 @@ from deltawire.torch.pipeline import group_lane, lanes, message, torch_stage
 from deltawire.torch.pipeline.checkpoint import Checkpoint
 from deltawire.torch.pipeline.ids import StepIds
 from deltawire.torch.pipeline.message import ABORT, Message
+from deltawire.torch.pipeline.needs import Needs
 from deltawire.torch.pipeline.options import Options
 from deltawire.torch.pipeline.side import READY, STOPPED, Side
 from deltawire.torch.pipeline.sides import Sides
@@ -34,7 +35,7 @@ class Compression:
 
     It owns how far the stage and its step have come, and whether the step has failed.
 
-    sides: the neighbours. ids: those of the step. listeners: called before what is sent "forward"
+    sides: the neighbours. ids, needs: of the step. listeners: called before what is sent "forward"
     or "backward" is encoded.
     """
 
@@ -42,14 +43,10 @@ class Compression:
         self._stage, self._options, self.rendezvous = stage, options, rendezvous
         self.lifetime = Lifetime("stage", "make a new stage for the module")
         self.sides, self.ids = Sides(), StepIds(stage, options.on_missing_ids)
+        self.needs = Needs(stage)
         self.listeners: "dict[str, list[Callable[[Any], None]]]" = {"forward": [], "backward": []}
         self._checkpoint = Checkpoint(stage)
         self._step = self._chunks = 0
-        # By microbatch: which outputs need gradients; which inputs need none; and, of the gradients
-        # that are sent for inputs, which are zeros for that reason, and how many there are.
-        self._need: "dict[int, list[bool]]" = {}
-        self._still: "dict[int, list[int]]" = {}
-        self._unneeded: "dict[int, tuple[frozenset[int], int]]" = {}
         self._failed = self._encoded = self._started = self._ready = False
         self._group = group_of(stage.group)
         for sends in options.profiles:
@@ -151,8 +148,7 @@ class Compression:
         self._step += 1
         failed, self._failed, self._encoded = self._failed, False, False
         self.ids.begin()
-        for noted in (self._need, self._still, self._unneeded):
-            noted.clear()
+        self.needs.begin()
         self._end.begin(self)
         self.rendezvous.go_on()
         with self.rendezvous.refusing():
@@ -213,35 +209,13 @@ class Compression:
         """Takes the ids of a microbatch from the schedule's keyword arguments."""
         self.ids.give(microbatch, given, args, kwargs, self._chunks)
 
-    def note_needs(self, microbatch: int, output: Any) -> None:
-        """Notes which outputs need gradients: torch detaches them before it hands them over."""
-        self._need[microbatch] = torch_stage.that_need_gradients(self._stage, output)
-
-    def note_local(self, microbatch: int, tensors: Any) -> None:
-        """Notes which inputs need no gradients, of those that a stage on this rank hands over."""
-        if isinstance(tensors, torch.Tensor):
-            tensors = (tensors,)
-        need = [bool(getattr(tensor, "requires_grad", False)) for tensor in tensors]
-        if any(need):
-            self._still[microbatch] = [at for at, it in enumerate(need) if not it]
-
-    def stop_gradients(self, microbatch: int, infos: Any, activations: Any) -> None:
-        """Sees to it that torch computes no gradients of inputs that need none."""
-        still = self._still.pop(microbatch, [])
-        self._unneeded[microbatch] = torch_stage.stop_gradients(
-            self._stage, infos, activations, still
-        )
-
     def send_forward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
-        need = self._need.pop(microbatch, [])
-        if len(need) == len(tensors):
-            tensors = [x.requires_grad_() if it else x for x, it in zip(tensors, need)]
+        tensors = self.needs.mark(microbatch, tensors)
         self._send(self.sides.after, "forward", microbatch, tensors, ())
 
     def send_backward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
-        unneeded, sent = self._unneeded.pop(microbatch, (frozenset(), len(tensors)))
-        known = unneeded if sent == len(tensors) else frozenset()
-        self._send(self.sides.before, "backward", microbatch, tensors, known)
+        zeros = self.needs.zeros(microbatch, len(tensors))
+        self._send(self.sides.before, "backward", microbatch, tensors, zeros)
 
     def _send(
         self,
@@ -249,7 +223,7 @@ class Compression:
         way: str,
         microbatch: int,
         tensors: "list[torch.Tensor]",
-        unneeded: "Collection[int]",
+        zeros: "Collection[int]",
     ) -> None:
         assert side is not None
         for listen in list(self.listeners[way]):
@@ -257,13 +231,13 @@ class Compression:
         side.compare_marks()
         self._encoded = self._encoded or bool(tensors)
         ids = self.ids.of(microbatch)
-        side.send(microbatch, tensors, ids, self._stage.has_backward, unneeded)
+        side.send(microbatch, tensors, ids, self._stage.has_backward, zeros)
         self._count()
 
     def take_forward(self, microbatch: int) -> "list[torch.Tensor]":
         tensors, ids = self._take(self.sides.before, microbatch)
         assert self.sides.before is not None
-        self._still[microbatch] = self.sides.before.receiver.still
+        self.needs.received(microbatch, self.sides.before.receiver.still)
         self.ids.learn(microbatch, ids)
         return tensors
 

@@ -13,16 +13,8 @@ from deltawire.torch.common import tensors
 from deltawire.torch.common.configs import takes_profile
 from deltawire.torch.pipeline.ends import Ends
 from deltawire.torch.pipeline.kept import Kept, Place
-from deltawire.torch.pipeline.message import (
-    EXACT,
-    FRAME,
-    KEEP,
-    PROFILE,
-    SAME,
-    WITH_IDS,
-    ZERO,
-    Part,
-)
+from deltawire.torch.pipeline.message import EXACT, FRAME, KEEP, PROFILE, SAME, WITH_IDS
+from deltawire.torch.pipeline.message import ZERO, Part
 
 
 class Receiver(Ends):
@@ -32,17 +24,17 @@ class Receiver(Ends):
     word = "the decoder"
 
     def tensors(
-        self, parts: "Sequence[Part]", kind: int, zeros: "Collection[Any]" = ()
+        self, parts: "Sequence[Part]", kind: int, may_be_zero: "Collection[Any]" = ()
     ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Returns the tensors, and the ids in their frames or None. Sets still: the positions of
         tensors that need no gradients. Errors: those of decode, and FORMAT.
 
-        zeros: dtypes and shapes of tensors whose gradients may arrive as zeros."""
+        may_be_zero: dtypes and shapes of tensors whose gradients may arrive as zeros."""
         self.ids: "Optional[list[int]]" = None
         if parts and parts[0].how == PROFILE and self.fits:
             parts = parts[1:]  # which learn has taken
         self.still = [slot for slot, part in enumerate(parts) if part.is_still]
-        if any(part.how == ZERO and part[1:3] not in zeros for part in parts):
+        if any(part.how == ZERO and part[1:3] not in may_be_zero for part in parts):
             _refuse_part()
         made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
         return made, self.ids

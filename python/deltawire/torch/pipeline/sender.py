@@ -87,11 +87,11 @@ class Sender(Ends):
         ids: "Optional[list[int]]",
         microbatch: int = 0,
         trains: bool = True,
-        unneeded: "Collection[int]" = (),
+        zeros: "Collection[int]" = (),
     ) -> "tuple[list[Part], int]":
         """Returns the parts and the kind of the message. Errors: those of encode.
 
-        trains: gradients will come back. unneeded: positions of zeros that stand for the gradients
+        trains: gradients will come back. zeros: positions of zeros that stand for the gradients
         of what needs none."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
         if any(tensor.requires_grad for tensor in given):
@@ -104,7 +104,7 @@ class Sender(Ends):
                 self._use_none()  # no row of x is finite
         made = [
             self._zero_part(tensor)
-            if slot in unneeded
+            if slot in zeros
             else self._part(slot, tensor, ids, kind, microbatch)
             for slot, tensor in enumerate(given)
         ]

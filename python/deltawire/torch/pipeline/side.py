@@ -103,12 +103,12 @@ class Side:
         tensors: "list[torch.Tensor]",
         ids: "Optional[list[int]]",
         trains: bool,
-        unneeded: "Collection[int]",
+        zeros: "Collection[int]",
     ) -> None:
-        """Encodes and sends the tensors of a microbatch. trains, unneeded: as for Sender.parts."""
+        """Encodes and sends the tensors of a microbatch. trains, zeros: as for Sender.parts."""
         if tensors:
             self.watch.sends(self.sender, tensors, ids)
-        parts, kind = self.sender.parts(tensors, ids, microbatch, trains, unneeded)
+        parts, kind = self.sender.parts(tensors, ids, microbatch, trains, zeros)
         data = message.pack(Message(kind, microbatch, self._step, self._told(parts, ids), parts))
         self.sender.count(self.lane.sending.time(self.lane.send, data))
 
@@ -125,8 +125,8 @@ class Side:
     def take(self, microbatch: int) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
         """Waits for the message of a microbatch. Returns its tensors and ids."""
         came, data = self._next(microbatch)
-        zeros = self.sender.still_sent.get(microbatch, ())
-        tensors, ids = self.receiver.tensors(came.parts, came.kind, zeros)
+        may_be_zero = self.sender.still_sent.get(microbatch, ())
+        tensors, ids = self.receiver.tensors(came.parts, came.kind, may_be_zero)
         if came.ids is not None:
             ids = came.ids
         self.lane.give_back(data)

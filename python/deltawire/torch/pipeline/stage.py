@@ -195,7 +195,7 @@ class Overridden:
                 fwd_chunk_id, args, kwargs, *rest, **named
             )
             if compression.sides.after:
-                compression.note_needs(fwd_chunk_id, output)
+                compression.needs.made(fwd_chunk_id, output)
             if not self.is_last and torch_stage.is_here(self, self.stage_index + 1):
                 ids.mark(output, compression.ids.of(fwd_chunk_id))
             return output
@@ -207,7 +207,7 @@ class Overridden:
     def set_local_fwd_input(self: Any, prev_stage_outputs: Any, mb_index: int) -> None:
         with self._step_of() as compression:
             compression.ids.learn(mb_index, ids.marked(prev_stage_outputs))
-            compression.note_local(mb_index, prev_stage_outputs)
+            compression.needs.handed_over(mb_index, prev_stage_outputs)
             self._torchs().set_local_fwd_input(prev_stage_outputs, mb_index)
 
     def get_fwd_recv_ops(self: Any, fwd_chunk_id: int) -> "list[Any]":
@@ -247,7 +247,7 @@ class Overridden:
                 self.has_backward,
             )
         made = self._torchs()._retrieve_recv_activations(fwd_chunk_id)
-        compression.stop_gradients(fwd_chunk_id, self.args_recv_info[fwd_chunk_id], made)
+        compression.needs.stop(fwd_chunk_id, self.args_recv_info[fwd_chunk_id], made)
         return made
 
     def _retrieve_recv_grads(self: Any, bwd_chunk_id: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import torch
 from torch.distributed.pipelining import microbatch
@@ -63,7 +63,7 @@ def that_need_gradients(stage: Any, output: Any) -> "list[bool]":
 
 
 def stop_gradients(
-    stage: Any, infos: Any, activations: Any, still: "list[int]"
+    stage: Any, infos: Any, activations: Any, still: "Sequence[int]"
 ) -> "tuple[frozenset[int], int]":
     """A traced stage computes gradients of all that it receives, also of masks, cosines and sines.
     Switches that off for those at these positions. Returns the positions of their gradients among
@@ -75,11 +75,11 @@ def stop_gradients(
     metas = [getattr(infos[at], "tensor_meta", None) for at in received]
     sent = [slot for slot, meta in enumerate(metas) if getattr(meta, "requires_grad", False)]
     if getattr(stage, "_runtime_validate", False):
-        still = []
-    unneeded = [at for at, slot in enumerate(sent) if slot in still]
-    for at in unneeded:
+        still = ()
+    zeros = [at for at, slot in enumerate(sent) if slot in still]
+    for at in zeros:
         activations[received[sent[at]]].requires_grad_(False)
-    return frozenset(unneeded), len(sent)
+    return frozenset(zeros), len(sent)
 
 
 def is_here(stage: Any, index: int) -> bool:
