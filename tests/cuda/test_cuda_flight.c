@@ -384,7 +384,7 @@ TEST(a_late_frame_in_flight_restores_no_key)
     rig_nothing_left();
 }
 
-/* ---- Failures: last, because some leave memory behind ---------------------------------------- */
+/* ---- Failures: last, because some never free memory  ---------------------------------------- */
 
 /* Encodes, decodes and passes the reply on. Returns the status if the encode could not start. */
 static dw_status round_trip(rig *r, flight *f)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_lowrank.c - tests the codec lowrank: how near y is to x; shapes that allow no such rank; and
- * with feedback the residual, and the matrix that the encoder keeps of each key. tests/fuzz
- * compares y with the product of what the payload holds, golden frames fix what follows from
- * restarts and from samples that are not finite. */
+ * with feedback the residual, and the matrix that the encoder keeps of each key.
+ *
+ * tests/fuzz checks that y is the product of the two matrices in the payload. The golden frames
+ * have what an encoder sends after a restart, and of samples with NaN or infinity. */
 #include <math.h>
 
 #include "base/bytes.h"

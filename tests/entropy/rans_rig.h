@@ -39,17 +39,8 @@ extern uint32_t share;
  */
 void on_a_rig(void **state);
 
-/* A test of a file (support/test.h) that is such a check of a rig r. */
-#define RANS_TEST(title)                                                                           \
-    static void title(rig *r);                                                                     \
-    __attribute__((constructor)) static void test_add_##title(void)                                \
-    {                                                                                              \
-        static rans_check check = {title};                                                         \
-        test_add(                                                                                  \
-            (struct CMUnitTest){.name = #title, .test_func = on_a_rig, .initial_state = &check},   \
-            __LINE__);                                                                             \
-    }                                                                                              \
-    static void title(rig *r)
+/* Begins the definition of a test on a new rig: RANS_TEST(name) { ... }, where r is the rig. */
+#define RANS_TEST(name) TEST_BY(on_a_rig, rans_check, name, rig *r)
 
 /* Returns a random integer from 0 to n - 1. */
 uint32_t less_than(rig *r, uint32_t n);

@@ -96,18 +96,9 @@ typedef struct kernel_check {
 /* Runs the check of *state with each table; skips the test if C's table is the only one. */
 void for_each_table(void **state);
 
-/* A test of a file (support/test.h) that is such a check of a bench b. */
-#define KERNEL_TEST(title)                                                                         \
-    static void title(bench *b);                                                                   \
-    __attribute__((constructor)) static void test_add_##title(void)                                \
-    {                                                                                              \
-        static kernel_check check = {title};                                                       \
-        test_add((struct CMUnitTest){.name = #title,                                               \
-                                     .test_func = for_each_table,                                  \
-                                     .initial_state = &check},                                     \
-                 __LINE__);                                                                        \
-    }                                                                                              \
-    static void title(bench *b)
+/* Begins the definition of a test that runs with each table: KERNEL_TEST(name) { ... }, where b is
+ * its bench. */
+#define KERNEL_TEST(name) TEST_BY(for_each_table, kernel_check, name, bench *b)
 
 /* Reads the arguments --share N and, if best is not NULL, --best NAME. Returns false after a
  * message if it does not understand them. */

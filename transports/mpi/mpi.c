@@ -131,17 +131,17 @@ static bool was_cut_off(const mpi_chunks *chunks)
 /* The status of a request that is not complete: PENDING, or an error if it never will be. */
 static dw_status explain_wait(const mpi_end *end, bool sends, dw_why *why)
 {
-    bool is_inside = !sends && end->chunks.incoming.is_active;
+    bool has_begun = !sends && end->chunks.incoming.is_active;
     if (end->failure.status != DW_OK) {
         *why = end->failure.why;
         return end->failure.status;
     }
-    if (is_inside && was_cut_off(&end->chunks))
+    if (has_begun && was_cut_off(&end->chunks))
         return dw_say(why, DW_ERR_PEER,
                       "rank %d closed its end of the link in the middle of a message (after %zu "
                       "bytes of it)",
                       end->settings.peer, end->chunks.incoming.done);
-    if (!is_inside && end->notes.fin_received)
+    if (!has_begun && end->notes.fin_received)
         return dw_say(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye",
                       end->settings.peer);
     return DW_PENDING;

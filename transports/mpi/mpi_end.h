@@ -81,7 +81,7 @@ typedef struct mpi_traffic {
 typedef struct mpi_failure {
     dw_status status; /* not DW_OK: the end has failed */
     dw_why why;
-    int peer; /* in sentences */
+    int peer; /* the rank that sentences name */
 } mpi_failure;
 
 typedef struct mpi_notes {

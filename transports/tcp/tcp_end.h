@@ -173,7 +173,7 @@ typedef struct dw_tcp_redial {
     int64_t at_ns, backoff_ns;
 } dw_tcp_redial;
 
-/* tcp_stripes.c, but what is named otherwise */
+/* tcp_stripes.c writes it, but for the parts whose structs name another file. */
 typedef struct dw_tcp_stripe {
     dw_stream stream;
     unsigned index;
@@ -226,7 +226,8 @@ typedef struct dw_tcp_settings {
     bool copies;      /* whether messages are copied until they are acknowledged */
 } dw_tcp_settings;
 
-/* tcp_end.c. status: not DW_OK: the end has failed. peer: the other end, in sentences. */
+/* tcp_end.c. status: not DW_OK: the end has failed. peer: how sentences name the other
+ * end. */
 typedef struct dw_tcp_failure {
     dw_status status;
     dw_why why;
@@ -246,15 +247,15 @@ typedef struct dw_tcp_session {
 
 /* tcp_stripes.c: which stripes are open, and how the last one was lost. */
 typedef struct dw_tcp_connections {
-    int poller; /* the epoll descriptor for all sockets; fixed after open, as well as: */
-    dw_tcp_stripe *stripes;
-    unsigned n, n_open;  /* n: the stripes of the session; 0: it has no peer yet */
-    bool peer_left;      /* the peer's LEAVE has arrived */
-    int64_t lost_ns;     /* when the last open stripe was lost; 0: a stripe is open */
-    int lost_error;      /* the errno of that loss; 0: the peer ended the stream */
-    size_t cut_bytes;    /* bytes of records that were incomplete then */
-    char lost_text[160]; /* what TLS said about it; "": nothing */
-    dw_tcp_kernel gone;  /* the kernel's counters of connections that were closed */
+    int poller;             /* the epoll descriptor for all sockets; fixed after open */
+    dw_tcp_stripe *stripes; /* fixed after open: as many as the option stripes= says */
+    unsigned n, n_open;     /* n: the stripes of the session; 0: it has no peer yet */
+    bool peer_left;         /* the peer's LEAVE has arrived */
+    int64_t lost_ns;        /* when the last open stripe was lost; 0: a stripe is open */
+    int lost_error;         /* the errno of that loss; 0: the peer ended the stream */
+    size_t cut_bytes;       /* bytes of records that were incomplete then */
+    char lost_text[160];    /* what TLS said about it; "": nothing */
+    dw_tcp_kernel gone;     /* the kernel's counters of connections that were closed */
     uint64_t reconnects;
 } dw_tcp_connections;
 
@@ -305,7 +306,7 @@ typedef struct dw_tcp_receiving {
     dw_tcp_failure *failure;
     dw_tcp_connections *connections;
     dw_tcp_wire *wire;
-    dw_tcp_ack ack;
+    dw_tcp_ack ack;            /* written by tcp_ack.c */
     dw_tcp_incoming *incoming; /* a ring of DW_TCP_INCOMING_MOST, indexed by message number */
     /* Message numbers. awaited: the one that the link gets next. whole: the first that is not
      * complete. */
@@ -326,7 +327,8 @@ typedef struct dw_tcp_receiving {
     bool has_returned;
 } dw_tcp_receiving;
 
-/* tcp_send.c */
+/* tcp_send.c. Functions that read, open or lose a stripe are given it, too, because it leads to all
+ * parts that records belong to. */
 typedef struct dw_tcp_sending {
     dw_tcp_connections *connections;
     dw_tcp_receiving *receiving; /* records tell the peer what has arrived */
@@ -515,8 +517,8 @@ void dw_tcp_redial_worked(dw_tcp_redial *redial);
  * segments of this length at most; returns whether that is news. */
 int64_t dw_tcp_check_progress(dw_tcp_progress *progress, const dw_tcp_connections *connections,
                               int64_t now, uint32_t *segment);
-void dw_tcp_fail_without_progress(dw_tcp_failure *failure, const dw_tcp_progress *progress,
-                                  int64_t now, uint32_t peer_timeout_ms);
+void dw_tcp_check_timeout(dw_tcp_failure *failure, const dw_tcp_progress *progress, int64_t now,
+                          uint32_t peer_timeout_ms);
 void dw_tcp_discount_loss(dw_tcp_progress *progress, dw_tcp_stripe *stripe);
 void dw_tcp_mark_full(dw_tcp_stripe *stripe, size_t len);
 void dw_tcp_mark_written(dw_tcp_stripe *stripe, size_t len);

@@ -139,8 +139,8 @@ void dw_tcp_discount_loss(dw_tcp_progress *progress, dw_tcp_stripe *stripe)
     stripe->progress.gained = stripe->progress.written = stripe->progress.since_written = 0;
 }
 
-void dw_tcp_fail_without_progress(dw_tcp_failure *failure, const dw_tcp_progress *progress,
-                                  int64_t now, uint32_t peer_timeout_ms)
+void dw_tcp_check_timeout(dw_tcp_failure *failure, const dw_tcp_progress *progress, int64_t now,
+                          uint32_t peer_timeout_ms)
 {
     if (now - progress->since_ns < (int64_t)peer_timeout_ms * DW_NS_PER_MS) return;
     if (progress->hole == DW_TCP_HOLE_FOUND) {

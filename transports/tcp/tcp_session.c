@@ -51,14 +51,14 @@ static void tick(dw_tcp_end *end, int64_t now)
     end->turn.tick_ns = now;
     uint32_t segment;
     int64_t round_trip_ns = dw_tcp_check_progress(&end->progress, &end->connections, now, &segment);
-    dw_tcp_fail_without_progress(&end->failure, &end->progress, now, end->settings.peer_timeout_ms);
+    dw_tcp_check_timeout(&end->failure, &end->progress, now, end->settings.peer_timeout_ms);
     if (segment && end->failure.status == DW_OK) dw_tcp_shorten_segments(&end->sending, segment);
     if (end->connections.n_open > 1)
         dw_tcp_resend_stuck(&end->sending, now, patience_ns + 2 * round_trip_ns);
 }
 
 /* How long this end waits for the other while it has no connection. */
-static int64_t grace_ns(const dw_tcp_end *end)
+static int64_t patience_of(const dw_tcp_end *end)
 {
     int64_t most = (int64_t)end->settings.peer_timeout_ms * DW_NS_PER_MS;
     /* the time limit of the link's handshake applies instead */
@@ -83,7 +83,7 @@ static void check_timers(dw_tcp_end *end)
         check_handshakes(end, now);
     if (needs_ticks(end)) tick(end, now);
     if (end->connections.n_open == 0 && !end->session.is_opening &&
-        now - end->connections.lost_ns >= grace_ns(end))
+        now - end->connections.lost_ns >= patience_of(end))
         dw_tcp_peer_gone(&end->failure, &end->connections, end->receiving.ahead_bytes);
 }
 
@@ -111,7 +111,7 @@ int64_t dw_tcp_wakes(const dw_tcp_end *end)
                          ? connections->stripes[i].redial.at_ns
                          : end->connects.attempts[i].until_ns);
     }
-    if (connections->n_open == 0) earlier(&at, connections->lost_ns + grace_ns(end));
+    if (connections->n_open == 0) earlier(&at, connections->lost_ns + patience_of(end));
     if (at == INT64_MAX) return -1;
     int64_t left = at - dw_now_ns();
     return left > 0 ? left : 0;

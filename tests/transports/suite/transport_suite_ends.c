@@ -125,8 +125,8 @@ static void stop_within_a_message(dw_link *link, pid_t child, uint64_t *n)
         if (part_of_a_message(&count) < PART_BYTES) continue;
         kill(child, SIGSTOP);
         waitpid(child, NULL, WUNTRACED);
-        /* Until everything that was sent has arrived: nothing came any more in ten looks, between
-         * which a busy machine may not have let the link's thread run each time. */
+        /* Waits until all that was sent has arrived: until ten looks in a row find nothing new.
+         * After a single one the link's thread may not have run yet on a busy machine. */
         for (int still = 0; still < 10; still++) {
             uint64_t before = count.bytes_received;
             suite_sleep_ms(10);
