@@ -21,8 +21,9 @@ class Needs:
 
     def begin(self) -> None:
         """A step begins."""
-        for known in (self._outputs, self._still, self._zeros):
-            known.clear()
+        self._outputs.clear()
+        self._still.clear()
+        self._zeros.clear()
 
     def made(self, microbatch: int, output: Any) -> None:
         """The stage has computed its output. torch detaches it before it hands it over."""
