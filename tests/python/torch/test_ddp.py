@@ -24,6 +24,7 @@ from ddp_ranks import (  # noqa: E402
     results,
     small_model,
 )
+from deltawire.torch.ddp import exchange as ddp_exchange  # noqa: E402
 from ranks import kernel_sent, kernel_sent_since  # noqa: E402
 
 CAP = 0.02  # the size of a bucket in MiB, so that the small model has several buckets
@@ -194,15 +195,17 @@ def test_uneven_inputs_join(exchange):
 # The bits of the mean: the decoded frames are added in the order of ranks, in float32.
 
 
-def rank_of_mean(rank, world, codec, exchange, count, steps):
+def rank_of_mean(rank, world, codec, exchange, count, steps, piece=1 << 20):
+    ddp_exchange.PIECE = piece
     model = DistributedDataParallel(Known(count))
-    model.register_comm_hook(*deltawire.torch.ddp_hook(codec, exchange=exchange))
+    state, hook = deltawire.torch.ddp_hook(codec, exchange=exchange)
+    model.register_comm_hook(state, hook)
     means = []
     for step in range(steps):
         model(gradients_of(rank, step, count)).backward()
         means.append(model.module.weights.grad.clone())
         model.zero_grad()
-    return [mean.numpy().tobytes() for mean in means]
+    return [mean.numpy().tobytes() for mean in means], state.stats()["frames"]
 
 
 class Wire:
@@ -228,15 +231,18 @@ def mean_in_order(tensors):
 CODECS = ["delta:bits=2", "delta:bits=2,prev=4", "direct:bits=2,feedback=ef"]
 
 
+@pytest.mark.parametrize("piece", [1 << 20, 1024])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_gathered_mean_is_that_of_the_frames(codec):
+def test_a_gathered_mean_is_that_of_the_frames(codec, piece):
+    """Pieces hold whole groups of 128 values, so they have the bits of an uncut bucket."""
     count, world, steps = 3001, 3, 4
-    found = results(world, rank_of_mean, codec, "gather", count, steps)
+    found = results(world, rank_of_mean, codec, "gather", count, steps, piece)
     wires = [Wire(codec) for _ in range(world)]
     for step in range(steps):
         sent = [wires[rank](gradients_of(rank, step, count)) for rank in range(world)]
         expected = mean_in_order(sent).numpy().tobytes()
-        assert [means[step] for means in found] == [expected] * world
+        assert [means[step] for means, _ in found] == [expected] * world
+    assert [frames for _, frames in found] == [steps * -(-count // piece)] * world
 
 
 @pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=2,feedback=ef"])
@@ -259,7 +265,7 @@ def test_a_mean_by_parts_is_that_of_the_frames(codec):
             ]
             expected[here] = second[part](mean_in_order(sent))
         expected = expected[:count].numpy().tobytes()
-        assert [means[step] for means in found] == [expected] * world
+        assert [means[step] for means, _ in found] == [expected] * world
 
 
 # Buckets, and the size of their frames.

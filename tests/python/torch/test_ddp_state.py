@@ -17,6 +17,7 @@ import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from ddp_ranks import batch_of, bits_of, free_port  # noqa: E402
 from ddp_ranks import outcomes, results, small_model  # noqa: E402
+from deltawire.torch.ddp import exchange as ddp_exchange  # noqa: E402
 from deltawire.torch.gradients import saved_state  # noqa: E402
 
 CAP = 0.02  # MiB of a bucket: the small model has several
@@ -28,6 +29,7 @@ class Trainer:
     """A rank's model, hook and optimizer."""
 
     def __init__(self, codec="delta:bits=4", inner=None, named=True, hook=None, **options):
+        ddp_exchange.PIECE = 3072  # buckets have several; the last one is too small for parts
         self.inner = inner or small_model()
         self.model = DistributedDataParallel(self.inner, bucket_cap_mb=CAP, **options)
         model = self.model if named else None
@@ -296,25 +298,25 @@ def one_end_missing(state):
 def one_end_more(state):
     """As of a bucket that was cut into parts."""
     states = state["buckets"][0]["states"]
-    states["encoder of means"] = states["encoder"]
+    states["encoder of means"] = states["encoder of piece 0"]
     return state
 
 
 def one_state_empty(state):
     states = state["buckets"][0]["states"]
-    states["encoder"] = states["encoder"][:0]
+    states["encoder of piece 0"] = states["encoder of piece 0"][:0]
     return state
 
 
 def cut(state):
     states = state["buckets"][1]["states"]
-    states["encoder"] = states["encoder"][:-5]
+    states["encoder of piece 0"] = states["encoder of piece 0"][:-5]
     return state
 
 
 def flipped(state):
     """One bit of prev in the middle."""
-    held = state["buckets"][1]["states"]["decoder of rank %d" % (1 - state["rank"])]
+    held = state["buckets"][1]["states"]["decoder of rank %d of piece 0" % (1 - state["rank"])]
     held[held.numel() // 2] ^= 16
     return state
 
@@ -340,7 +342,7 @@ def test_residuals_that_are_missing_are_refused(tmp_path):
     given = (str(tmp_path), (0, 1), options, None, one_state_empty)
     for error in outcomes(2, rank_refused, *given):
         assert isinstance(error, deltawire.DeltawireError), error
-        assert error.status.name == "FORMAT" and "encoder is missing" in error.why, error
+        assert error.status.name == "FORMAT" and "encoder of piece 0 is missing" in error.why, error
 
 
 def rank_too_late(rank, world):

@@ -85,7 +85,7 @@ class Backward:
             if bucket.is_last():
                 self._end_resume(self._resume)
             return future
-        future = self._put(layout, buffer).future
+        future = self._put(layout, buffer)
         if bucket.is_last():
             self._end_step()
         return future
@@ -115,13 +115,15 @@ class Backward:
         self._end_step()
         resume.put_back(gathered)
 
-    def _put(self, layout: Layout, buffer: torch.Tensor) -> Job:
-        """Starts the exchange of a bucket."""
+    def _put(self, layout: Layout, buffer: torch.Tensor) -> "torch.futures.Future[torch.Tensor]":
+        """Starts the exchange of a bucket. Returns the future of its last piece, which is the
+        bucket's, because pieces end in their order, and none after one that failed."""
         which = f"bucket {len(self._seen) - 1} of step {self._steps}"
-        job = Job(self.buckets.exchange(layout, buffer, which), buffer)
-        self._jobs.append(job)
-        self._crew.put(job)
-        return job
+        exchange = self.buckets.exchange(layout, buffer, which)
+        for one, piece in [(None, buffer)] if exchange is None else exchange.pieces(buffer):
+            self._jobs.append(Job(one, piece, buffer))
+            self._crew.put(self._jobs[-1])
+        return self._jobs[-1].future
 
     def _end_step(self) -> None:
         """Waits for all buckets at the end of a backward. Errors are raised here, because torch

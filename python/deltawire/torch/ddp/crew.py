@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # crew.py - Crew: the threads that process a hook's buckets, in the order of the buckets.
-"""A bucket goes through three steps: send, receive, finish. Each step has a thread of its own that
-processes the buckets in the order in which the hook got them. So all ranks start the collectives of
-a step in the same order. Callbacks of futures would start them in the order in which buckets happen
-to arrive. That order differs between ranks, and the ranks would wait for each other forever."""
+"""A piece of a bucket goes through the steps of its exchange, such as send, expect, receive, end.
+Each step has a thread of its own that processes the pieces in the order in which the hook got them.
+So all ranks start the collectives of a step in the same order. Callbacks of futures would start
+them in the order in which pieces happen to arrive. That order differs between ranks, and the ranks
+would wait for each other forever."""
 
 from __future__ import annotations
 
@@ -16,23 +17,25 @@ import torch
 from deltawire.errors import DeltawireError
 from deltawire.torch.gradients.failure import as_ours
 
-STEPS = 3
+STEPS = 5  # no exchange has more
 END = None
 
 
 class Job:
-    """The exchange of one bucket in one backward pass. It owns its result.
+    """The exchange of one piece of a bucket in one backward pass. It owns its result.
 
-    exchange: has the three steps as methods, which are given the gradients in main memory. None:
-        there is nothing to do.
-    buffer: the gradients, which the result replaces. Those on a GPU are copied to main memory and
-        back.
-    future: the torch.futures.Future with the result.
+    exchange: makes the steps, functions, given the gradients in main memory. None: there is nothing
+        to do.
+    buffer: the gradients of the piece, which the result replaces. Those on a GPU are copied to main
+        memory and back.
+    bucket: all gradients of the bucket. future: the torch.futures.Future with them as its result.
     done: set at the end. error: the exception after a failure, valid when done is set.
     """
 
-    def __init__(self, exchange: Any, buffer: torch.Tensor) -> None:
-        self._exchange, self._buffer, self._x = exchange, buffer, buffer
+    def __init__(self, exchange: Any, buffer: torch.Tensor, bucket: torch.Tensor) -> None:
+        self._exchange, self._bucket = exchange, bucket
+        self._buffer = self._x = buffer
+        self._steps: "list[Any]" = []
         self.error: Optional[DeltawireError] = None
         self.done = threading.Event()
         on_gpu = buffer.device.type != "cpu"
@@ -45,16 +48,17 @@ class Job:
     def _result(self, _: Any) -> torch.Tensor:
         if self.error is not None:
             raise self.error
-        return self._buffer
+        return self._bucket
 
     def run(self, step: int) -> None:
-        """Does one of the three steps."""
-        if self._exchange is None:
-            return
-        if step == 0 and self._ready is not None:
-            self._ready.synchronize()
-            self._x = self._buffer.cpu()
-        (self._exchange.send, self._exchange.receive, self._exchange.finish)[step](self._x)
+        """Does one of the steps, if the exchange has so many."""
+        if step == 0 and self._exchange is not None:
+            if self._ready is not None:
+                self._ready.synchronize()
+                self._x = self._buffer.cpu()
+            self._steps = self._exchange.steps(self._x)
+        if step < len(self._steps):
+            self._steps[step]()
 
     def end(self, error: Optional[DeltawireError]) -> None:
         """Ends the job with its result or, if error is not None, with this error."""
@@ -62,7 +66,7 @@ class Job:
             self._buffer.copy_(self._x)
         self.error = error
         self.done.set()
-        self._base.set_result(self._buffer if error is None else None)
+        self._base.set_result(self._bucket if error is None else None)
 
 
 class Crew:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# exchange.py - Gather and Parts: the two ways to compute the mean of a bucket over gloo.
+# exchange.py - Pieces: the mean of a bucket over gloo; Gather and Parts: two ways to compute it.
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Callable, Iterable
 
 import torch
 
@@ -15,6 +16,9 @@ from deltawire.torch.gradients.split import Receiver, Room, Split
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
+PIECE = 1 << 20  # elements, a multiple of ALIGNMENT; ranks with another number cannot work together
+
+Step = Callable[[], None]
 
 
 def gathers(way: str, world: int) -> bool:
@@ -29,11 +33,36 @@ class DdpPeers(GlooPeers):
         super().__init__(*given)
         self._way = way
 
-    def make(self, layout: Layout, dtype: torch.dtype) -> Any:
-        elements = layout.elements()
-        by_parts = not gathers(self._way, self.world)
-        kind = Parts if by_parts and can_be_cut(elements, self.world) else Gather
-        return kind(self, layout.digest, torch.empty(elements, dtype=dtype, device="cpu"))
+    def make(self, layout: Layout, dtype: torch.dtype) -> "Pieces":
+        return Pieces(self, layout, dtype, not gathers(self._way, self.world))
+
+
+class Pieces:
+    """The exchange of a bucket: one of each of its pieces, so that a piece is encoded or decoded
+    while others are on their way. The last bucket of a backward has nothing else to overlap with,
+    and in a language model it is the largest one."""
+
+    def __init__(self, peers: DdpPeers, layout: Layout, dtype: torch.dtype, parts: bool) -> None:
+        self._pieces: "list[Any]" = []
+        bucket = torch.empty(layout.elements(), dtype=dtype, device="cpu")
+        for at, x in enumerate(bucket.split(PIECE)):
+            kind = Parts if parts and can_be_cut(x.numel(), peers.world) else Gather
+            self._pieces.append(kind(peers, (layout.digest + at) % 2**64, x))
+
+    def pieces(self, x: torch.Tensor) -> "Iterable[tuple[Any, torch.Tensor]]":
+        """Returns the exchange of each piece, and the piece of the bucket's gradients."""
+        return zip(self._pieces, x.split(PIECE))
+
+    def load(self, states: "dict[str, Any]") -> None:
+        saved_state.load_ends(self.ends(), states)
+
+    def ends(self) -> "dict[str, Any]":
+        """Returns all encoders and decoders by name, for saved states."""
+        return {
+            f"{name} of piece {at}": end
+            for at, piece in enumerate(self._pieces)
+            for name, end in piece.ends().items()
+        }
 
 
 class Gather:
@@ -65,8 +94,10 @@ class Gather:
         frames = {rank: made for rank in self._peers.others()}
         self._hop.start(self._peers.number(), length, frames)
 
+    def steps(self, x: torch.Tensor) -> "list[Step]":
+        return [partial(self.send, x), self._hop.expect, partial(self.receive, x), self._hop.end]
+
     def receive(self, x: torch.Tensor) -> None:
-        self._hop.expect()
         total = x if self._sum is None else self._sum
         for rank in range(self._peers.world):
             if rank != self._peers.rank:
@@ -78,12 +109,6 @@ class Gather:
         total.div_(self._peers.world)
         if self._sum is not None:
             x.copy_(total)
-
-    def finish(self, x: torch.Tensor) -> None:
-        self._hop.end()
-
-    def load(self, states: "dict[str, Any]") -> None:
-        saved_state.load_ends(self.ends(), states)
 
     def ends(self) -> "dict[str, Any]":
         """Returns all encoders and decoders by name, for saved states."""
@@ -102,6 +127,10 @@ class Parts(Split):
         self._sums_out, self._sums_hop = Room(), peers.hop()
         self._sums_number = 0
         self._made = torch.empty_like(self._sum)
+
+    def steps(self, x: torch.Tensor) -> "list[Step]":
+        send, receive, finish = (partial(do, x) for do in (self.send, self.receive, self.finish))
+        return [send, self._hop.expect, receive, self._sums_hop.expect, finish]
 
     def send(self, x: torch.Tensor) -> None:
         super().send(x)
@@ -126,7 +155,6 @@ class Parts(Split):
         self._sums_hop.start(self._sums_number, length, frames)
 
     def finish(self, x: torch.Tensor) -> None:
-        self._sums_hop.expect()
         for rank in range(self._peers.world):
             part = self._part(x, rank)
             if rank == self._peers.rank:

@@ -28,7 +28,7 @@ class Resume:
         self.buckets, self.backwards = buckets, 0
         self._first = 0  # the digest of torch's first bucket
         self._shapes: "dict[str, tuple[int, ...]]" = {}
-        self._pieces: "dict[str, torch.Tensor]" = {}
+        self._gradients: "dict[str, torch.Tensor]" = {}
         self._waiting: "list[tuple[Any, torch.Tensor]]" = []
 
     def begins(self, layout: Layout) -> bool:
@@ -42,7 +42,7 @@ class Resume:
     def take(self, layout: Layout, buffer: torch.Tensor) -> Any:
         """Takes one of torch's buckets, and returns the future of its means."""
         self._shapes.update(layout.parameters)
-        self._pieces.update(layout.pieces(buffer))
+        self._gradients.update(layout.by_name(buffer))
         devices = [] if buffer.device.type == "cpu" else [buffer.device]
         future: Any = torch.futures.Future(devices=devices)
         self._waiting.append((future, buffer))
@@ -51,7 +51,7 @@ class Resume:
     def difference(self) -> Optional[str]:
         """Says how the parameters of the state differ from those of the buckets that were taken.
         None: they do not."""
-        here = {name: (shape, self._pieces[name].dtype) for name, shape in self._shapes.items()}
+        here = {name: (shape, self._gradients[name].dtype) for name, shape in self._shapes.items()}
         return self.difference_from(here)
 
     def difference_from(self, here: "dict[str, tuple[tuple[int, ...], torch.dtype]]") -> Any:
@@ -72,16 +72,16 @@ class Resume:
         made = []
         for layout, dtype in self.buckets:
             x = torch.empty(layout.elements(), dtype=dtype, device="cpu")
-            for name, piece in layout.pieces(x).items():
-                piece.copy_(self._pieces[name])
+            for name, gradients in layout.by_name(x).items():
+                gradients.copy_(self._gradients[name])
             made.append((layout, x))
         return made
 
     def put_back(self, means: "list[tuple[Layout, torch.Tensor]]") -> None:
         """Copies the means into torch's buckets, and completes their futures."""
         for layout, x in means:
-            for name, piece in layout.pieces(x).items():
-                self._pieces[name].copy_(piece)
+            for name, gradients in layout.by_name(x).items():
+                self._gradients[name].copy_(gradients)
         waiting, self._waiting = self._waiting, []
         for future, buffer in waiting:
             future.set_result(buffer)

@@ -28,6 +28,7 @@ class Scatter(Split):
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor, mean: bool) -> None:
         self.send(x)
+        self._hop.expect()
         total = self.total(x)
         self._hop.end()
         out.copy_(total.div_(self._peers.world) if mean else total)

@@ -19,7 +19,7 @@ class Layout:
         words = "\n".join(f"{name} {shape}" for name, shape in self.parameters)
         self.digest = int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little")
 
-    def pieces(self, buffer: torch.Tensor) -> "dict[str, torch.Tensor]":
+    def by_name(self, buffer: torch.Tensor) -> "dict[str, torch.Tensor]":
         """Returns, by name, the part of a bucket's buffer that holds the gradients of a parameter.
         """
         found: "dict[str, torch.Tensor]" = {}

@@ -5,6 +5,7 @@ slot, and never continues the state of one with other parameters."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,14 +120,18 @@ class Summed:
         self._peers, self.slot = peers, slot
         self._work: Any = None  # what is under way
 
+    def pieces(self, x: torch.Tensor) -> "list[tuple[Summed, torch.Tensor]]":
+        """The bucket is one piece here: the group itself cuts it."""
+        return [(self, x)]
+
+    def steps(self, x: torch.Tensor) -> "list[Any]":
+        return [partial(self.send, x), self.receive]
+
     def send(self, x: torch.Tensor) -> None:
         self._work = self._peers.sums.start("all_reduce", self.slot, x, x, True)
 
-    def receive(self, x: torch.Tensor) -> None:
+    def receive(self) -> None:
         self._peers.finish(self._work)
-
-    def finish(self, x: torch.Tensor) -> None:
-        """Does nothing: the group has done all hops."""
 
     def load(self, states: "dict[str, Any]") -> None:
         """Errors: ValueError, and those of Group.load_state_dict."""
