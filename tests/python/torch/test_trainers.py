@@ -4,7 +4,9 @@
 import os
 import pathlib
 import re
+import shutil
 import socket
+import sys
 import warnings
 
 import pytest
@@ -15,6 +17,9 @@ import deltawire.torch
 import ddp_ranks
 import pipelines
 from deltawire import DeltawireError
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "bench"))
+from slow_network import SlowNetwork  # noqa: E402
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "huggingface.md"
 
@@ -104,6 +109,52 @@ def test_the_programs_of_the_page_compress_their_gradients(ranks, section, tmp_p
     (sent, weights), (_, others) = ranks.run(2, trains, free_port(), str(tmp_path), section)
     assert sent["steps"] == 4 and 4 < sent["raw_bytes"] / sent["sent_bytes"] < 9
     assert weights == others
+
+
+MACHINE = """import os, sys
+import torch
+from test_trainers import names, program
+from transformers import Trainer, TrainingArguments
+
+rank, folder, more = int(os.environ["RANK"]), sys.argv[1], sys.argv[2]
+space = names(rank, folder) | {"Trainer": Trainer, "TrainingArguments": TrainingArguments}
+exec(program("Trainer")[0].replace('bits=4"', 'bits=4"' + more), space)
+weights = sum(p.double().sum().item() for p in space["model"].parameters())
+with open(f"{folder}/said{rank}", "w") as file:
+    print(os.uname().nodename, space["sent"]["steps"], weights, file=file)
+"""
+OVER_LINKS = """, carrier=f"tcp://10.77.0.{rank + 1}", link=lambda other: {
+    "tls": deltawire.Tls(f"rank/{rank}", f"rank/{other}", group_key=bytes(range(32)))}"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="needs root and tc")
+@pytest.mark.parametrize("more", ["", OVER_LINKS], ids=["group", "links"])
+def test_torchrun_trains_on_two_machines(more, tmp_path):
+    pytest.importorskip("transformers")
+    (tmp_path / "program.py").write_text(MACHINE)
+    script = f'hostname machine$1; shift; exec {sys.executable} -m torch.distributed.run "$@"'
+    places = [str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    with SlowNetwork(2, "1gbit") as network, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(places))
+        meeting = ["--master-addr", network.address(0), "--master-port", "29511"]
+        nodes = ["--nnodes", "2", "--nproc-per-node", "1", *meeting]
+        given = [str(tmp_path / "program.py"), str(tmp_path), more]
+        begun = [
+            network.start(
+                node,
+                ["unshare", "--uts", "sh", "-c", script, "sh", str(node)]
+                + ["--node-rank", str(node), *nodes, *given],
+            )
+            for node in range(2)
+        ]
+        try:
+            assert [one.wait(120) for one in begun] == [0, 0]
+        finally:
+            for one in begun:
+                one.kill()
+    said = [(tmp_path / f"said{rank}").read_text().split() for rank in range(2)]
+    assert [one[:2] for one in said] == [["machine0", "4"], ["machine1", "4"]]
+    assert said[0][2] == said[1][2]
 
 
 def diloco(rank, world, port):
