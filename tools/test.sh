@@ -12,7 +12,9 @@ builder= # the process that makes the builds
 # long runs these with gcc, too.
 tests_gcc='*,few,-emulated,-python,-long,-transports,-program,-openmpi'
 tests_gcc_alone='*,-emulated,-python,-few,-long'
-tests_asan='*,few,-lint,-bench,-mpich,-python,-long'
+# The part long runs under sanitizers what other tests go through as well, and at less length.
+tests_asan='*,few,-lint,-bench,-mpich,-python,-long,-slow,-program,-bits_of_gpu'
+tests_asan_long='slow,program,bits_of_gpu,few,-lint,-bench,-mpich,-python,-long'
 tests_asan_alone='*,-lint,-bench,-mpich,-python,-few,-long'
 tests_long='long,slow,transports,program,-few,-nvcc'
 # What compares the bits of kernels takes most of the time under valgrind: it runs there only where
@@ -22,13 +24,14 @@ suites_valgrind='pure,few,examples,-threads,-slow,-bits'
 suites_clang='pure,cuda,fuzz,examples,-long'
 # Of the trainer three trainings whose ranks are threads of one process: the others take the same
 # ways through links, groups and the pool of threads.
-suites_tsan='threads,transports,-program,-devices'
+suites_tsan='threads,transports,-program,-devices,-again'
+suites_tsan_alone='threads,transports,-program,-devices'
 suites_cross='pure,fuzz,examples,-long'
 suites_aarch64='bits,fuzz,-long'
 
 # What takes too long for ./run test without a part: it runs in the part long, which continuous
 # integration asks for.
-parts_long='clang cross s390x aarch64 kernels long'
+parts_long='valgrind clang cross s390x aarch64 kernels long'
 parts_cross='cross s390x aarch64'
 
 # wanted NAME: whether this part runs, by itself or as a piece of the part that is asked for.
@@ -179,8 +182,8 @@ wanted_builds() {
     fi
     ! wanted clang || echo clang
     ! wanted kernels || echo kernels
-    if wanted asan || wanted python; then echo asan; fi
-    ! wanted tsan || echo tsan
+    if wanted asan || wanted python || wanted long; then echo asan; fi
+    if wanted tsan || wanted long; then echo tsan; fi
     [ "$can_cross" ] || return 0
     ! wanted aarch64 || echo cross-aarch64
     # As much time again for another compiler: only where it is asked for.
@@ -197,6 +200,7 @@ test_parts() {
     case $part in
     gcc) tests_gcc=$tests_gcc_alone ;;
     asan) tests_asan=$tests_asan_alone ;;
+    tsan) suites_tsan=$suites_tsan_alone ;;
     valgrind)
         suites_valgrind=${suites_valgrind%,-bits}
         suites_gcc=$suites_valgrind
@@ -207,7 +211,10 @@ test_parts() {
         suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;
-    long) suites_gcc=$tests_long,emulated ;;
+    long)
+        suites_gcc=$tests_long,emulated,$suites_valgrind
+        suites_asan=$tests_asan_long suites_tsan=again
+        ;;
     '') [ -z "$filter" ] || suites_gcc=${tests_gcc/-python/python} ;;
     esac
     if wanted cross; then find_cross; fi
@@ -234,7 +241,11 @@ test_parts() {
         run_tests python-asan asan python
     fi
     if wanted kernels && is_built kernels; then run_tests kernels kernels nvcc; fi
-    if wanted long && is_built gcc; then run_tests long gcc "$tests_long"; fi
+    if wanted long; then
+        if is_built gcc; then run_tests long gcc "$tests_long"; fi
+        if is_built asan; then run_tests asan-long asan "$tests_asan_long"; fi
+        if is_built tsan; then run_tests tsan-long tsan again --timeout-multiplier 6; fi
+    fi
     wait "$builder" || true
     builder=
 }
