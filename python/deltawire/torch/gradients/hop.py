@@ -56,7 +56,8 @@ class Hop:
         self._arriving: "dict[int, Any]" = {}
 
     def expect(self) -> None:
-        """Waits for the lengths of all ranks, and begins to receive their frames."""
+        """Waits for the lengths of all ranks, and begins to receive their frames. Not to be left
+        until earlier frames are decoded: until then nothing would be on its way."""
         for rank, heard in self._heard.items():
             self._wire.time(heard.end)
             length = int(self._lengths[rank])
