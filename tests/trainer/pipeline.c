@@ -118,6 +118,33 @@ void assert_all(const pipeline *run, dw_status status)
                      run->ranks[i].why.text);
 }
 
+void run_whole(pipeline *run, uint32_t stages)
+{
+    run_pipeline(run, stages, NULL);
+    assert_all(run, DW_OK);
+}
+
+void run_refused(pipeline *run, uint32_t stages, dw_status status, uint32_t index,
+                 const char *sentence)
+{
+    run_pipeline(run, stages, NULL);
+    assert_all(run, status);
+    assert_non_null(strstr(run->ranks[index].why.text, sentence));
+}
+
+void run_until_saved(pipeline *run, uint32_t stages, uint32_t save_after)
+{
+    run->config.save = pipeline_folder;
+    run->config.save_every = save_after;
+    run->stop_at_step = save_after + 1;
+    run_pipeline(run, stages, NULL);
+    assert_all(run, DW_ERR_CANCELLED);
+    assert_int_equal(run->saves, 1);
+    run->config.save = NULL;
+    run->config.save_every = run->stop_at_step = 0;
+    run->config.resume = pipeline_folder;
+}
+
 void assert_a_stop_ends(pipeline *run, uint32_t stages)
 {
     run->stop_at_step = 3;
@@ -135,15 +162,9 @@ void assert_a_stop_ends(pipeline *run, uint32_t stages)
 
 pipeline assert_resumes(const pipeline *whole, uint32_t stages, uint32_t save_after)
 {
-    pipeline cut = *whole, resumed = *whole;
-    cut.config.save = resumed.config.resume = pipeline_folder;
-    cut.config.save_every = save_after;
-    cut.stop_at_step = save_after + 1;
-    run_pipeline(&cut, stages, NULL);
-    assert_all(&cut, DW_ERR_CANCELLED);
-    assert_int_equal(cut.saves, 1);
-    run_pipeline(&resumed, stages, NULL);
-    assert_all(&resumed, DW_OK);
+    pipeline resumed = *whole;
+    run_until_saved(&resumed, stages, save_after);
+    run_whole(&resumed, stages);
     assert_int_equal(resumed.steps, whole->steps);
     uint32_t left = whole->steps - save_after;
     assert_memory_equal(resumed.loss + save_after, whole->loss + save_after,
@@ -241,6 +262,17 @@ pipeline a_run(void)
                                  .seed = 4,
                                  .open_timeout_ms = 20000,
                                  .peer_timeout_ms = 20000}};
+}
+
+pipeline a_coded_run(const char *forward, const char *backward)
+{
+    pipeline run = a_run();
+    run.config.samples = 24;
+    run.config.held_out = 6;
+    run.config.eval_every = 2;
+    run.config.forward = forward;
+    run.config.backward = backward;
+    return run;
 }
 
 void assert_same_run(const pipeline *a, const pipeline *b)

@@ -134,10 +134,8 @@ static pipeline a_narrow_run(void)
 TEST(bottleneck_sends_fewer_channels_and_learns)
 {
     pipeline wide = a_run(), narrow = a_narrow_run();
-    run_pipeline(&wide, 3, NULL);
-    run_pipeline(&narrow, 3, NULL);
-    assert_all(&wide, DW_OK);
-    assert_all(&narrow, DW_OK);
+    run_whole(&wide, 3);
+    run_whole(&narrow, 3);
     const dw_train_cost *a = &wide.summary.cost, *b = &narrow.summary.cost;
     assert_int_equal(a->raw_forward * 12, b->raw_forward * 32);
     assert_int_equal(a->raw_backward * 12, b->raw_backward * 32);
@@ -153,15 +151,12 @@ TEST(a_resumed_run_gives_the_same_bits)
     whole.config.gradient = "direct:bits=4,feedback=ef";
     whole.config.tied = 1;
     whole.config.backward = "topk:keep=0.2";
-    run_pipeline(&whole, 2, NULL);
-    assert_all(&whole, DW_OK);
+    run_whole(&whole, 2);
     assert_resumes(&whole, 2, 4);
     pipeline other = a_narrow_run();
     /* The parts depend on the number of stages. */
     other.config.init = pipeline_folder;
-    run_pipeline(&other, 3, NULL);
-    assert_all(&other, DW_ERR_MISMATCH);
-    assert_non_null(strstr(other.ranks[0].why.text, "bottleneck 12 of 2 stages; asked"));
+    run_refused(&other, 3, DW_ERR_MISMATCH, 0, "bottleneck 12 of 2 stages; asked");
 }
 
 RUN_TESTS(pipeline_set_up, pipeline_tear_down)

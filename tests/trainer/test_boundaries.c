@@ -95,12 +95,9 @@ TEST(each_boundary_has_its_own_codec)
     direct.config.forward = direct.config.backward = "direct:bits=6";
     delta.config.forward = "delta:bits=3";
     delta.config.backward = "topk:keep=0.2";
-    run_pipeline(&own, 3, NULL);
-    run_pipeline(&direct, 3, NULL);
-    run_pipeline(&delta, 3, NULL);
-    assert_all(&own, DW_OK);
-    assert_all(&direct, DW_OK);
-    assert_all(&delta, DW_OK);
+    run_whole(&own, 3);
+    run_whole(&direct, 3);
+    run_whole(&delta, 3);
     assert_int_equal(own.costs[0].frames_forward, delta.costs[0].frames_forward);
     assert_int_equal(own.costs[1].frames_forward, direct.costs[1].frames_forward);
     assert_int_not_equal(own.costs[0].frames_forward, own.costs[1].frames_forward);
@@ -116,8 +113,7 @@ TEST(no_two_boundaries_share_a_channel_id)
     pipeline run = a_run();
     run.config.epochs = 1;
     for (int id = 0; id < IDS; id++) atomic_store(&opened[id], 0);
-    run_pipeline(&run, 3, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 3);
     unsigned ids = 0;
     for (int id = 0; id < IDS; id++) {
         unsigned ends = atomic_load(&opened[id]);
@@ -134,10 +130,8 @@ TEST(an_entry_for_all_changes_no_bit)
     one.config.backward = "direct:bits=6";
     all.config.forward = "1:delta:bits=3,0:delta:bits=3";
     all.config.backward = "direct:bits=6,0:direct:bits=6";
-    run_pipeline(&one, 3, NULL);
-    run_pipeline(&all, 3, NULL);
-    assert_all(&one, DW_OK);
-    assert_all(&all, DW_OK);
+    run_whole(&one, 3);
+    run_whole(&all, 3);
     assert_same_run(&one, &all);
 }
 

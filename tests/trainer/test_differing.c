@@ -83,21 +83,9 @@ dw_status __wrap_dw_channel_compare(dw_channel *channel, int timeout_ms, dw_comp
  */
 static pipeline begin_saved(const char *forward, const char *backward, uint32_t stages)
 {
-    pipeline run = a_run();
-    run.config.samples = 24;
-    run.config.held_out = 6;
-    run.config.eval_every = 2;
+    pipeline run = a_coded_run(forward, backward);
     run.config.layers = stages;
-    run.config.forward = forward;
-    run.config.backward = backward;
-    run.config.save = pipeline_folder;
-    run.config.save_every = 5;
-    run.stop_at_step = 6;
-    run_pipeline(&run, stages, NULL);
-    assert_all(&run, DW_ERR_CANCELLED);
-    run.config.save = NULL;
-    run.config.save_every = run.stop_at_step = 0;
-    run.config.resume = pipeline_folder;
+    run_until_saved(&run, stages, 5);
     return run;
 }
 
@@ -111,8 +99,7 @@ TEST_WITH(keys_that_differ_begin_anew, pipeline_set_up, pipeline_tear_down)
             i & 1 ? begin_saved("delta:bits=3,replies=never", "delta:bits=4,replies=never", 2)
                   : begin_saved("delta:bits=3", "delta:bits=4", 2);
         key_entries = delta_entries = 0;
-        run_pipeline(&run, 2, NULL);
-        assert_all(&run, DW_OK);
+        run_whole(&run, 2);
         assert_int_equal(run.unused, 1);
         assert_non_null(strstr(run.unused_why, "what is kept of 1 keys is not used"));
         assert_int_equal(key_entries, 1);
@@ -124,8 +111,7 @@ TEST_WITH(even_boundaries_are_compared_first, pipeline_set_up, pipeline_tear_dow
 {
     pipeline run = begin_saved("delta:bits=3", "delta:bits=4", 4);
     compared = 0;
-    run_pipeline(&run, 4, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 4);
     assert_int_equal(compared, 2 * 3);
     assert_int_equal(even_after_odd, 0);
 }

@@ -11,10 +11,8 @@ static void assert_changes_nothing(pipeline *run, uint32_t stages)
 {
     pipeline without = *run;
     run->config.plain_eval = 1;
-    run_pipeline(run, stages, NULL);
-    run_pipeline(&without, stages, NULL);
-    assert_all(run, DW_OK);
-    assert_all(&without, DW_OK);
+    run_whole(run, stages);
+    run_whole(&without, stages);
     assert_same_run(run, &without);
     assert_true(run->summary.plain_held_out_loss == run->plain[run->evals - 1]);
     assert_true(isnan(without.plain[0]) && isnan(without.summary.plain_held_out_loss));
@@ -54,16 +52,14 @@ TEST(the_plain_loss_is_that_of_one_stage)
     run.config.forward = "topk:keep=0.2";
     run.config.plain_eval = 1;
     run.config.save = pipeline_folder;
-    run_pipeline(&run, 3, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 3);
     pipeline one = a_run();
     one.config.init = pipeline_folder;
     one.config.lr = 1e-30; /* no parameter changes by that */
     one.config.weight_decay = -1;
     one.config.warmup = one.config.epochs = 0;
     one.config.steps = 1;
-    run_pipeline(&one, 1, NULL);
-    assert_all(&one, DW_OK);
+    run_whole(&one, 1);
     assert_true(one.held_out[0] == run.plain[2]);
     assert_true(one.held_out[0] != run.held_out[2]);
 }
@@ -73,8 +69,7 @@ TEST(bytes_of_plain_evaluations_are_counted)
     pipeline run = a_run();
     run.config.forward = "topk:keep=0.2";
     run.config.plain_eval = 1;
-    run_pipeline(&run, 2, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 2);
     const dw_train_cost *cost = &run.summary.cost;
     /* 9 steps of 8 samples, and 3 evaluations of 7 samples twice. */
     assert_int_equal(cost->raw_forward, (9 * 8 + 2 * 3 * 7) * 24 * 32 * 4);

@@ -41,16 +41,14 @@ TEST(replicas_learn_like_one_pipeline_with_a_larger_batch)
         one.config.replicas = 0;
         one.config.batch = 8 * replicas;
         one.config.micro_batches = 4 * replicas;
-        run_pipeline(&one, 1, NULL);
-        assert_all(&one, DW_OK);
+        run_whole(&one, 1);
         assert_int_equal(one.steps, 72 / (8 * replicas));
         assert_true(one.norm[0] > 1); /* the gradient was clipped, by the norm over the grid */
         for (uint32_t stages = 1; stages <= 2; stages++) {
             pipeline grid = a_grid();
             grid.config.replicas = replicas;
             grid.config.schedule = stages == 2 ? "1f1b" : NULL;
-            run_pipeline(&grid, stages, NULL);
-            assert_all(&grid, DW_OK);
+            run_whole(&grid, stages);
             assert_near(&grid, &one, 1e-5);
         }
     }
@@ -66,16 +64,14 @@ TEST(grid_bits_do_not_depend_on_the_schedule)
     first.config.check_every = 1;
     pipeline other = first, again = first;
     other.config.schedule = "1f1b";
-    run_pipeline(&first, 3, NULL);
+    run_whole(&first, 3);
     run_pipeline(&other, 3, NULL);
     run_pipeline(&again, 3, NULL);
-    assert_all(&first, DW_OK);
     assert_int_equal(first.steps, 8);
     assert_same_run(&first, &other);
     assert_same_run(&first, &again);
     other.config.slices = 3;
-    run_pipeline(&other, 2, NULL);
-    assert_all(&other, DW_OK);
+    run_whole(&other, 2);
     assert_near(&first, &other, 0.05);
 }
 
@@ -111,8 +107,7 @@ TEST(gradients_can_be_summed_in_one_hop)
     char manifest[MANIFEST_BYTES];
     one.config.hops = 1;
     run_pipeline(&two, 2, NULL);
-    run_pipeline(&one, 2, NULL);
-    assert_all(&one, DW_OK);
+    run_whole(&one, 2);
     assert_same_run(&two, &one);
     two.config.gradient = one.config.gradient = "direct:bits=2,feedback=ef";
     two.config.check_every = one.config.check_every = 1;
@@ -130,33 +125,25 @@ TEST(a_resumed_grid_gives_the_same_bits)
     pipeline whole = a_grid();
     whole.config.gradient = "delta:bits=4";
     whole.config.epochs = 2;
-    run_pipeline(&whole, 2, NULL);
-    assert_all(&whole, DW_OK);
+    run_whole(&whole, 2);
     assert_int_equal(whole.steps, 8);
     pipeline resumed = assert_resumes(&whole, 2, 5);
     /* What the codec keeps belongs to this grid and codec. */
     resumed.config.gradient = "direct:bits=3";
-    run_pipeline(&resumed, 2, NULL);
-    assert_all(&resumed, DW_ERR_MISMATCH);
-    assert_non_null(strstr(resumed.ranks[2].why.text, "2 replicas of 2 stages with delta"));
+    run_refused(&resumed, 2, DW_ERR_MISMATCH, 2, "2 replicas of 2 stages with delta");
     resumed.config.gradient = "delta:bits=4";
-    run_pipeline(&resumed, 1, NULL);
-    assert_all(&resumed, DW_ERR_MISMATCH);
-    assert_non_null(strstr(resumed.ranks[1].why.text, "2 replicas of 2 stages with delta"));
+    run_refused(&resumed, 1, DW_ERR_MISMATCH, 1, "2 replicas of 2 stages with delta");
     resumed.config.resume = NULL;
     resumed.config.init = pipeline_folder;
-    run_pipeline(&resumed, 1, NULL);
-    assert_all(&resumed, DW_OK);
+    run_whole(&resumed, 1);
 }
 
 TEST(costs_of_gradients_are_reported)
 {
     pipeline raw = a_grid(), packed = a_grid(), checked = a_grid();
     packed.config.gradient = "direct:bits=4";
-    run_pipeline(&raw, 2, NULL);
-    run_pipeline(&packed, 2, NULL);
-    assert_all(&raw, DW_OK);
-    assert_all(&packed, DW_OK);
+    run_whole(&raw, 2);
+    run_whole(&packed, 2);
     const dw_train_cost *a = &raw.summary.cost, *b = &packed.summary.cost;
     assert_int_equal(raw.summary.stages, 2);
     assert_int_equal(raw.summary.replicas, 2);
@@ -170,8 +157,7 @@ TEST(costs_of_gradients_are_reported)
     assert_true(b->gradient_wait_s > 0 && b->gradient_wait_s <= b->wait_s);
     /* The digests of the parameters, which are compared in every step, cross the same links. */
     checked.config.check_every = 1;
-    run_pipeline(&checked, 2, NULL);
-    assert_all(&checked, DW_OK);
+    run_whole(&checked, 2);
     assert_same_run(&raw, &checked);
     uint64_t more = checked.summary.cost.kernel_gradients;
     if (more) assert_true(more > a->kernel_gradients + 1500);
@@ -254,9 +240,7 @@ TEST(nan_gradient_ends_all_ranks)
     pipeline run = a_grid();
     run.config.lr = 9e5;
     run.config.warmup = 0;
-    run_pipeline(&run, 2, NULL);
-    assert_all(&run, DW_ERR_LIMIT);
-    assert_non_null(strstr(run.ranks[3].why.text, "the training diverged"));
+    run_refused(&run, 2, DW_ERR_LIMIT, 3, "the training diverged");
 }
 
 RUN_TESTS(pipeline_set_up, pipeline_tear_down)

@@ -28,12 +28,9 @@ TEST(one_local_step_averages_gradients)
     one.config.outer_momentum = -1;
     momentum.config.local_steps = 1;
     momentum.config.outer_momentum = 0.5;
-    run_pipeline(&grid, 2, NULL);
-    run_pipeline(&one, 2, NULL);
-    run_pipeline(&momentum, 2, NULL);
-    assert_all(&grid, DW_OK);
-    assert_all(&one, DW_OK);
-    assert_all(&momentum, DW_OK);
+    run_whole(&grid, 2);
+    run_whole(&one, 2);
+    run_whole(&momentum, 2);
     assert_same_run(&grid, &one);
     assert_true(momentum.loss[0] == grid.loss[0] && momentum.loss[1] != grid.loss[1]);
 }
@@ -138,10 +135,8 @@ TEST(local_steps_send_differences_once_a_round)
 {
     pipeline each = a_grid(), local = a_grid();
     each.config.local_steps = 1;
-    run_pipeline(&each, 2, NULL);
-    run_pipeline(&local, 2, NULL);
-    assert_all(&each, DW_OK);
-    assert_all(&local, DW_OK);
+    run_whole(&each, 2);
+    run_whole(&local, 2);
     assert_int_equal(each.summary.cost.raw_gradients, LOCAL * local.summary.cost.raw_gradients);
     assert_true(local.summary.cost.bytes_gradients < each.summary.cost.bytes_gradients * 6 / 10);
     assert_int_equal(local.so_far[0].raw_gradients, 0);
@@ -155,19 +150,15 @@ TEST(a_resumed_grid_gives_the_same_bits)
     for (int i = 0; i < 2; i++) {
         pipeline whole = a_grid();
         whole.config.gradient = codecs[i];
-        run_pipeline(&whole, 2, NULL);
-        assert_all(&whole, DW_OK);
+        run_whole(&whole, 2);
         assert_int_equal(whole.steps, 8);
         pipeline resumed = assert_resumes(&whole, 2, 2 * LOCAL);
         /* What a replica keeps belongs to local steps. Parameters belong to all. */
         resumed.config.local_steps = 1;
-        run_pipeline(&resumed, 2, NULL);
-        assert_all(&resumed, DW_ERR_MISMATCH);
-        assert_non_null(strstr(resumed.ranks[2].why.text, "and local steps; continue with the"));
+        run_refused(&resumed, 2, DW_ERR_MISMATCH, 2, "and local steps; continue with the");
         resumed.config.init = resumed.config.resume;
         resumed.config.resume = NULL;
-        run_pipeline(&resumed, 1, NULL);
-        assert_all(&resumed, DW_OK);
+        run_whole(&resumed, 1);
     }
 }
 
@@ -178,11 +169,9 @@ TEST(local_steps_can_begin_at_a_checkpoint)
     begun.config.local_steps = 1;
     begun.config.epochs = 1;
     begun.config.save = pipeline_folder;
-    run_pipeline(&begun, 2, NULL);
-    assert_all(&begun, DW_OK);
+    run_whole(&begun, 2);
     next.config.resume = pipeline_folder;
-    run_pipeline(&next, 2, NULL);
-    assert_all(&next, DW_OK);
+    run_whole(&next, 2);
     assert_true(next.loss[4] < begun.loss[0] - 0.3);
 }
 

@@ -21,9 +21,8 @@ TEST(a_batch_is_used_in_consecutive_steps)
 {
     pipeline run = a_repeated_run(), once = a_run();
     run.config.forward = run.config.backward = once.config.forward = "raw:f32";
-    run_pipeline(&run, 1, NULL);
+    run_whole(&run, 1);
     run_pipeline(&once, 1, NULL);
-    assert_all(&run, DW_OK);
     assert_int_equal(run.steps, 9);
     assert_int_equal(run.evals, 1); /* after an epoch */
     assert_true(run.loss[0] == once.loss[0] && run.loss[1] != once.loss[1]);
@@ -32,8 +31,7 @@ TEST(a_batch_is_used_in_consecutive_steps)
             assert_true(run.loss[batch * REPEAT + use] < run.loss[batch * REPEAT + use - 1]);
     for (uint32_t stages = 2; stages <= 3; stages++) {
         pipeline other = run;
-        run_pipeline(&other, stages, NULL);
-        assert_all(&other, DW_OK);
+        run_whole(&other, stages);
         assert_same_run(&run, &other);
     }
 }
@@ -49,8 +47,7 @@ TEST(repeated_batches_are_sent_as_deltas)
     for (uint32_t slices = 1; slices <= 3; slices += 2) {
         pipeline run = a_repeated_run();
         run.config.slices = slices;
-        run_pipeline(&run, 2, NULL);
-        assert_all(&run, DW_OK);
+        run_whole(&run, 2);
         for (uint32_t step = 0; step < 9; step++)
             assert_int_equal(frames_of(&run, step), frames_of(&run, step % REPEAT > 0));
         /* 8 bits for a first use, and 2 for a change, and headers. */
@@ -66,8 +63,7 @@ TEST(repeated_batches_are_sent_as_deltas)
 TEST(repeated_batches_keep_the_state_of_one_batch)
 {
     pipeline run = a_repeated_run();
-    run_pipeline(&run, 2, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 2);
     for (uint32_t step = 1; step < 9; step++)
         assert_int_equal(run.so_far[step].state_bytes, run.so_far[0].state_bytes);
     /* One copy at both ends, in both directions. */

@@ -14,18 +14,6 @@
 
 enum { STEPS = 9, SAVED_AFTER = 5 };
 
-/* A run of so many stages; a sample comes in steps 1 to 3, 4 to 6, and 7 to 9. */
-static pipeline begin(const char *forward, const char *backward)
-{
-    pipeline run = a_run();
-    run.config.samples = 24;
-    run.config.held_out = 6;
-    run.config.eval_every = 2;
-    run.config.forward = forward;
-    run.config.backward = backward;
-    return run;
-}
-
 static void run_counted(pipeline *run, uint32_t stages)
 {
     key_entries = delta_entries = 0;
@@ -111,7 +99,7 @@ TEST_WITH(a_killed_run_goes_on_with_the_same_bits, pipeline_set_up, pipeline_tea
         {"delta:bits=3,key=f32", "0:delta:bits=4,1:direct:bits=2,2:delta:bits=5", 4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        pipeline run = begin(cases[i].forward, cases[i].backward);
+        pipeline run = a_coded_run(cases[i].forward, cases[i].backward);
         run.config.layers = cases[i].stages;
         assert_killed_run_goes_on(&run, cases[i].stages);
     }
@@ -122,7 +110,7 @@ TEST_WITH(it_goes_on_with_every_schedule_and_setting, pipeline_set_up, pipeline_
     char file[TEST_FOLDER_BYTES + 40];
     snprintf(file, sizeof file, "file:%s/prev,cache=16KiB", pipeline_folder);
     for (int i = 0; i < 7; i++) {
-        pipeline run = begin("delta:bits=3", "delta:bits=4");
+        pipeline run = a_coded_run("delta:bits=3", "delta:bits=4");
         if (i == 0) run.config.state = file;
         if (i == 1) run.config.slices = 3;
         if (i == 2) run.config.tied = 1;
@@ -138,7 +126,7 @@ TEST_WITH(it_goes_on_with_every_schedule_and_setting, pipeline_set_up, pipeline_
 TEST_WITH(a_killed_grid_goes_on, pipeline_set_up, pipeline_tear_down)
 {
     for (int i = 0; i < 2; i++) {
-        pipeline run = begin("delta:bits=3", "delta:bits=4");
+        pipeline run = a_coded_run("delta:bits=3", "delta:bits=4");
         run.config.replicas = 2;
         run.config.samples = 48;
         run.config.gradient = i ? "direct:bits=4,feedback=ef" : "delta:bits=6";
@@ -151,9 +139,8 @@ TEST_WITH(a_killed_grid_goes_on, pipeline_set_up, pipeline_tear_down)
 /* Whenever it was killed, the checkpoint is that of some step, and the run goes on from it. */
 TEST_WITH(a_run_that_is_killed_at_any_time_goes_on, pipeline_set_up, pipeline_tear_down)
 {
-    pipeline whole = begin("delta:bits=3", "delta:bits=4");
-    run_pipeline(&whole, 2, NULL);
-    assert_all(&whole, DW_OK);
+    pipeline whole = a_coded_run("delta:bits=3", "delta:bits=4");
+    run_whole(&whole, 2);
     uint32_t resumed_from[STEPS + 1] = {0}, different = 0;
     for (uint32_t i = 0; i < 16; i++) {
         char folder[TEST_FOLDER_BYTES + 16], file[TEST_FOLDER_BYTES + 40];
@@ -183,8 +170,7 @@ TEST_WITH(a_run_that_is_killed_at_any_time_goes_on, pipeline_set_up, pipeline_te
         different += !resumed_from[step]++;
         if (step == STEPS) continue;
         resumed.config.resume = resumed.config.save = folder;
-        run_pipeline(&resumed, 2, NULL);
-        assert_all(&resumed, DW_OK);
+        run_whole(&resumed, 2);
         assert_int_equal(resumed.unused, 0);
         assert_memory_equal(resumed.loss + step, whole.loss + step,
                             (STEPS - step) * sizeof *whole.loss);
@@ -194,26 +180,14 @@ TEST_WITH(a_run_that_is_killed_at_any_time_goes_on, pipeline_set_up, pipeline_te
 
 /* ---- What cannot go on ----------------------------------------------------------------------- */
 
-static void save_one(pipeline *run, uint32_t stages)
-{
-    run->config.save = pipeline_folder;
-    run->config.save_every = SAVED_AFTER;
-    run->stop_at_step = SAVED_AFTER + 1;
-    run_pipeline(run, stages, NULL);
-    assert_all(run, DW_ERR_CANCELLED);
-    run->config.save = NULL;
-    run->config.save_every = run->stop_at_step = 0;
-    run->config.resume = pipeline_folder;
-}
-
 /* Which copies make way for others is decided anew, at the encoder; no frame is refused for that.
  */
 TEST_WITH(a_run_with_a_quota_goes_on, pipeline_set_up, pipeline_tear_down)
 {
     for (int i = 0; i < 6; i++) {
-        pipeline run = begin("delta:bits=3,quota_bytes=40000,replies=never",
-                             "delta:bits=4,quota_bytes=40000,replies=never");
-        save_one(&run, 2);
+        pipeline run = a_coded_run("delta:bits=3,quota_bytes=40000,replies=never",
+                                   "delta:bits=4,quota_bytes=40000,replies=never");
+        run_until_saved(&run, 2, SAVED_AFTER);
         run_counted(&run, 2);
         assert_all(&run, DW_OK);
         assert_true(delta_entries > 0 && run.unused == 0);
@@ -232,8 +206,8 @@ static void assert_begins_anew(pipeline *run, uint32_t stages, const char *sente
 
 TEST_WITH(what_fits_no_more_is_left_out_and_named, pipeline_set_up, pipeline_tear_down)
 {
-    pipeline run = begin("delta:bits=3", "delta:bits=4");
-    save_one(&run, 2);
+    pipeline run = a_coded_run("delta:bits=3", "delta:bits=4");
+    run_until_saved(&run, 2, SAVED_AFTER);
     run.config.forward = "delta:bits=2";
     assert_begins_anew(&run, 2,
                        "what the forward codecs keep is not used, because it was saved with "
@@ -265,7 +239,7 @@ static void in_folder(const char *command)
 TEST_WITH(a_manifest_that_was_not_replaced_can_be_copied, pipeline_set_up, pipeline_tear_down)
 {
     char blocker[TEST_FOLDER_BYTES + 32];
-    pipeline whole = begin("delta:bits=3", "delta:bits=4"), run = whole;
+    pipeline whole = a_coded_run("delta:bits=3", "delta:bits=4"), run = whole;
     run_pipeline(&whole, 2, NULL);
     run.config.save = pipeline_folder;
     run.config.save_every = 2;
@@ -326,8 +300,8 @@ static void flip(const char *path, long at)
 TEST_WITH(damaged_and_missing_files_are_named, pipeline_set_up, pipeline_tear_down)
 {
     char path[2][400], hidden[410];
-    pipeline run = begin("delta:bits=3", "delta:bits=4");
-    save_one(&run, 2);
+    pipeline run = a_coded_run("delta:bits=3", "delta:bits=4");
+    run_until_saved(&run, 2, SAVED_AFTER);
     find_file("codecs-0-", path[0]);
     find_file("codecs-1-", path[1]);
     static const long places[] = {3, 9, 13, 20, 30, 38, 45, 48, 64, 5000};
@@ -358,8 +332,8 @@ TEST_WITH(damaged_and_missing_files_are_named, pipeline_set_up, pipeline_tear_do
 TEST_WITH(steps_are_not_mixed, pipeline_set_up, pipeline_tear_down)
 {
     char early[400], late[400];
-    pipeline run = begin("delta:bits=3", "delta:bits=4");
-    save_one(&run, 2);
+    pipeline run = a_coded_run("delta:bits=3", "delta:bits=4");
+    run_until_saved(&run, 2, SAVED_AFTER);
     find_file("codecs-1-", early);
     pipeline later = run;
     later.config.save = pipeline_folder;
@@ -367,8 +341,7 @@ TEST_WITH(steps_are_not_mixed, pipeline_set_up, pipeline_tear_down)
     snprintf(kept, sizeof kept, "%s/early", pipeline_folder);
     assert_int_equal(rename(early, kept), 0);
     assert_int_equal(link(kept, early), 0);
-    run_pipeline(&later, 2, NULL);
-    assert_all(&later, DW_OK);
+    run_whole(&later, 2);
     find_file("codecs-1-", late);
     assert_string_not_equal(early, late);
     assert_int_not_equal(access(early, F_OK), 0); /* removed */
@@ -397,7 +370,7 @@ static uint64_t bytes_of_states(void)
 static pipeline begin_with_file(const char *name)
 {
     static char file[TEST_FOLDER_BYTES + 40];
-    pipeline run = begin("delta:bits=3", "direct:bits=3,feedback=ef");
+    pipeline run = a_coded_run("delta:bits=3", "direct:bits=3,feedback=ef");
     snprintf(file, sizeof file, "file:%s/%s", pipeline_folder, name ? name : "");
     run.config.state = name ? file : NULL;
     return run;
@@ -412,7 +385,7 @@ TEST_WITH(a_checkpoint_names_copies_in_the_file, pipeline_set_up, pipeline_tear_
     run_pipeline(&whole, 2, NULL);
     for (int i = 0; i < 2; i++) {
         run = begin_with_file(i ? "prev,cache=16KiB" : NULL);
-        save_one(&run, 2);
+        run_until_saved(&run, 2, SAVED_AFTER);
         bytes[i] = bytes_of_states();
     }
     print_message("states of codecs: %llu bytes, with --state %llu\n", (unsigned long long)bytes[0],
@@ -437,7 +410,7 @@ TEST_WITH(a_file_that_is_gone_is_named, pipeline_set_up, pipeline_tear_down)
 {
     pipeline run = begin_with_file("pr\xe9v"), other; /* not UTF-8 */
     const char *file = run.config.state;
-    save_one(&run, 2);
+    run_until_saved(&run, 2, SAVED_AFTER);
     run.config.state = NULL;
     assert_begins_anew(&run, 2, "rank 0 saved them in the file of --state, and this run has none");
     run.config.state = file;
@@ -445,15 +418,13 @@ TEST_WITH(a_file_that_is_gone_is_named, pipeline_set_up, pipeline_tear_down)
     assert_begins_anew(&run, 2, "--state of rank 1 does not have the snapshot that it saved");
     other = run;
     other.config.save = pipeline_folder;
-    run_pipeline(&other, 2, NULL);
-    assert_all(&other, DW_OK);
+    run_whole(&other, 2);
     other = begin_with_file("pr\xe9v");
     char saved[TEST_FOLDER_BYTES + 40];
     snprintf(saved, sizeof saved, "%s/other", pipeline_folder);
     other.config.save = saved;
     other.config.save_every = 1;
-    run_pipeline(&other, 2, NULL);
-    assert_all(&other, DW_OK);
+    run_whole(&other, 2);
     run.config.epochs++;
     assert_begins_anew(&run, 2, "--state of rank 0 does not have the snapshot that it saved");
 }
@@ -464,7 +435,7 @@ TEST_WITH(the_snapshot_stays_until_there_is_a_new_manifest, pipeline_set_up, pip
 {
     pipeline whole = begin_with_file(NULL), run = begin_with_file("prev"), other;
     run_pipeline(&whole, 2, NULL);
-    save_one(&run, 2);
+    run_until_saved(&run, 2, SAVED_AFTER);
     other = run;
     other.config.save = pipeline_folder;
     other.config.forward = "delta:bits=2";
@@ -485,7 +456,7 @@ TEST_WITH(the_snapshot_stays_until_there_is_a_new_manifest, pipeline_set_up, pip
 TEST_WITH(copies_that_are_not_used_are_not_read, pipeline_set_up, pipeline_tear_down)
 {
     pipeline run = begin_with_file("prev");
-    save_one(&run, 2);
+    run_until_saved(&run, 2, SAVED_AFTER);
     in_folder("dd if=/dev/zero of=prev.0 bs=4096 seek=1 count=99 conv=notrunc status=none");
     run_pipeline(&run, 2, NULL);
     assert_int_equal(run.ranks[0].status, DW_ERR_CORRUPT);
@@ -497,12 +468,12 @@ TEST_WITH(copies_that_are_not_used_are_not_read, pipeline_set_up, pipeline_tear_
 TEST_WITH(a_full_disk_keeps_the_old_checkpoint, pipeline_set_up, pipeline_tear_down)
 {
     struct rlimit old, little;
-    pipeline whole = begin("delta:bits=3", "delta:bits=4");
+    pipeline whole = a_coded_run("delta:bits=3", "delta:bits=4");
     whole.config.layers = 2;
     whole.config.channels = 16;
     pipeline run = whole, next;
     run_pipeline(&whole, 2, NULL);
-    save_one(&run, 2);
+    run_until_saved(&run, 2, SAVED_AFTER);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     little = old;

@@ -147,8 +147,7 @@ TEST_WITH(slices_give_the_losses_of_whole_samples, pipeline_set_up, pipeline_tea
     for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
         pipeline one = a_run();
         one.config.slices = slices[i];
-        run_pipeline(&one, 1, NULL);
-        assert_all(&one, DW_OK);
+        run_whole(&one, 1);
         assert_int_equal(one.steps, whole.steps);
         assert_int_equal(one.evals, whole.evals);
         assert_close_numbers(one.loss, whole.loss, whole.steps);
@@ -157,8 +156,7 @@ TEST_WITH(slices_give_the_losses_of_whole_samples, pipeline_set_up, pipeline_tea
         for (uint32_t stages = 2; stages <= 3; stages++) {
             pipeline many = a_run();
             many.config.slices = slices[i];
-            run_pipeline(&many, stages, NULL);
-            assert_all(&many, DW_OK);
+            run_whole(&many, stages);
             assert_same_run(&one, &many);
         }
     }
@@ -177,8 +175,7 @@ TEST_WITH(every_slice_has_a_prev_of_its_own, pipeline_set_up, pipeline_tear_down
         run.config.samples = 24; /* all of which an epoch visits */
         run.config.slices = 4;
         run.config.epochs = epochs;
-        run_pipeline(&run, 2, NULL);
-        assert_all(&run, DW_OK);
+        run_whole(&run, 2);
         frames[epochs - 1] = run.summary.cost.frames_forward + run.summary.cost.frames_backward;
     }
     /* What is left are the headers. */
@@ -190,20 +187,14 @@ TEST_WITH(a_resumed_run_gives_the_same_bits, pipeline_set_up, pipeline_tear_down
 {
     pipeline whole = a_run();
     whole.config.slices = 2;
-    pipeline begun = whole, resumed = whole, other = whole;
-    run_pipeline(&whole, 2, NULL);
-    begun.config.save = pipeline_folder;
-    begun.config.save_every = 4;
-    begun.stop_at_step = 6;
-    run_pipeline(&begun, 2, NULL);
-    assert_true(begun.ranks[0].status == DW_ERR_CANCELLED);
-    resumed.config.resume = other.config.resume = pipeline_folder;
-    run_pipeline(&resumed, 3, NULL);
-    assert_all(&resumed, DW_OK);
+    pipeline resumed = whole;
+    run_whole(&whole, 2);
+    run_until_saved(&resumed, 2, 4);
+    pipeline other = resumed;
+    run_whole(&resumed, 3);
     assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
     other.config.slices = 7;
-    run_pipeline(&other, 2, NULL);
-    assert_all(&other, DW_OK);
+    run_whole(&other, 2);
     assert_close_numbers(other.loss + 4, whole.loss + 4, 5);
 }
 

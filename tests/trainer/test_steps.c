@@ -88,8 +88,7 @@ static void run_grid(pipeline *run, uint32_t stages)
     run->config.replicas = 2;
     run->config.samples = 72;
     run->config.epochs = 1;
-    run_pipeline(run, stages, NULL);
-    assert_all(run, DW_OK);
+    run_whole(run, stages);
     assert_int_equal(run->steps, 4);
     assert_int_equal(atomic_load(&n_notes), run->n_ranks);
 }

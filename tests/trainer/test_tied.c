@@ -55,16 +55,13 @@ TEST_WITH(any_number_of_stages_gives_the_same_bits, pipeline_set_up, pipeline_te
 {
     pipeline one = a_tied_run(), untied = a_run();
     one.config.save = pipeline_folder;
-    run_pipeline(&one, 1, NULL);
-    run_pipeline(&untied, 1, NULL);
-    assert_all(&one, DW_OK);
-    assert_all(&untied, DW_OK);
+    run_whole(&one, 1);
+    run_whole(&untied, 1);
     assert_true(one.loss[8] < one.loss[0] - 0.5 && one.loss[0] != untied.loss[0]);
     assert_copies_are_equal(pipeline_folder);
     for (uint32_t stages = 2; stages <= 3; stages++) {
         pipeline many = one;
-        run_pipeline(&many, stages, NULL);
-        assert_all(&many, DW_OK);
+        run_whole(&many, stages);
         assert_same_run(&one, &many);
         assert_copies_are_equal(pipeline_folder);
         /* Both ends send half of the sum to each other, twice. */
@@ -95,14 +92,12 @@ TEST_WITH(replicas_learn_like_one_pipeline_with_a_larger_batch, pipeline_set_up,
     one.config.batch = 16;
     one.config.micro_batches = 8;
     one.config.epochs = 1;
-    run_pipeline(&one, 1, NULL);
-    assert_all(&one, DW_OK);
+    run_whole(&one, 1);
     for (uint32_t stages = 1; stages <= 3; stages++) {
         pipeline grid = a_tied_grid();
         grid.config.epochs = 1;
         grid.config.check_every = 1;
-        run_pipeline(&grid, stages, NULL);
-        assert_all(&grid, DW_OK);
+        run_whole(&grid, stages);
         assert_int_equal(grid.steps, one.steps);
         for (uint32_t i = 0; i < one.steps; i++) {
             assert_true(fabs(grid.loss[i] - one.loss[i]) < 1e-5);
@@ -115,8 +110,7 @@ TEST_WITH(replicas_learn_like_one_pipeline_with_a_larger_batch, pipeline_set_up,
 TEST_WITH(tied_copies_are_summed_with_the_replicas, pipeline_set_up, pipeline_tear_down)
 {
     pipeline grid = a_tied_grid();
-    run_pipeline(&grid, 2, NULL);
-    assert_all(&grid, DW_OK);
+    run_whole(&grid, 2);
     uint64_t own = 24 * C + 3 * (12 * C * C + 13 * C) + 2 * C, tied = V * C;
     /* Each of 2 members sends half and half of the sum; of 4 members 3 quarters, twice. */
     uint64_t floats = 2 * own + 4 * (2 * 3 * tied / 4);
@@ -127,17 +121,12 @@ TEST_WITH(untied_run_refuses_a_tied_checkpoint, pipeline_set_up, pipeline_tear_d
 {
     pipeline run = a_tied_run(), untied = a_run();
     run.config.save = pipeline_folder;
-    run_pipeline(&run, 1, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 1);
     untied.config.init = pipeline_folder;
-    run_pipeline(&untied, 2, NULL);
-    assert_all(&untied, DW_ERR_MISMATCH);
-    assert_non_null(strstr(untied.ranks[0].why.text, "context 24, tied embeddings; asked for are"));
+    run_refused(&untied, 2, DW_ERR_MISMATCH, 0, "context 24, tied embeddings; asked for are");
     untied.config.init = NULL;
     untied.config.save = pipeline_folder;
-    run_pipeline(&untied, 1, NULL);
-    assert_all(&untied, DW_ERR_MISMATCH);
-    assert_non_null(strstr(untied.ranks[0].why.text, "another model (3 layers"));
+    run_refused(&untied, 1, DW_ERR_MISMATCH, 0, "another model (3 layers");
 }
 
 /* ---- Copies that differ ---------------------------------------------------------------------- */

@@ -36,16 +36,14 @@ static void *run_impostor(void *context)
 TEST_WITH(any_number_of_stages_gives_the_same_bits, pipeline_set_up, pipeline_tear_down)
 {
     pipeline one = a_run();
-    run_pipeline(&one, 1, NULL);
-    assert_all(&one, DW_OK);
+    run_whole(&one, 1);
     assert_int_equal(one.steps, 9);
     assert_int_equal(one.evals, 3);
     assert_true(one.loss[8] < one.loss[0] - 0.5); /* the model learns */
     assert_true(one.norm[0] > 1);                 /* the gradient was clipped */
     for (uint32_t stages = 2; stages <= 3; stages++) {
         pipeline many = a_run();
-        run_pipeline(&many, stages, NULL);
-        assert_all(&many, DW_OK);
+        run_whole(&many, stages);
         assert_same_run(&one, &many);
     }
 }
@@ -63,10 +61,8 @@ TEST_WITH(the_schedule_changes_no_bit, pipeline_set_up, pipeline_tear_down)
         gpipe.config.micro_batches = 8;
         pipeline other = gpipe;
         other.config.schedule = "1f1b";
-        run_pipeline(&gpipe, stages, NULL);
-        run_pipeline(&other, stages, NULL);
-        assert_all(&gpipe, DW_OK);
-        assert_all(&other, DW_OK);
+        run_whole(&gpipe, stages);
+        run_whole(&other, stages);
         assert_same_run(&gpipe, &other);
     }
 }
@@ -78,17 +74,14 @@ TEST_WITH(a_seeded_run_repeats_bit_for_bit, pipeline_set_up, pipeline_tear_down)
         first.config.forward = "delta:bits=3";
         first.config.backward = "direct:bits=6";
         pipeline second = first, other = first;
-        run_pipeline(&first, stages, NULL);
-        run_pipeline(&second, stages, NULL);
-        assert_all(&first, DW_OK);
-        assert_all(&second, DW_OK);
+        run_whole(&first, stages);
+        run_whole(&second, stages);
         assert_same_run(&first, &second);
         pipeline threaded = a_run();
         threaded.config.forward = "delta:bits=3";
         threaded.config.backward = "direct:bits=6";
         threaded.config.threads = 3; /* a micro-batch has two samples, and so two pieces of work */
-        run_pipeline(&threaded, stages, NULL);
-        assert_all(&threaded, DW_OK);
+        run_whole(&threaded, stages);
         assert_same_run(&first, &threaded);
         other.config.seed = 5;
         run_pipeline(&other, stages, NULL);
@@ -101,10 +94,8 @@ TEST_WITH(compression_is_lossy_small_and_counted, pipeline_set_up, pipeline_tear
     pipeline raw = a_run(), delta = a_run();
     delta.config.forward = "delta:bits=2";
     delta.config.backward = "direct:bits=4";
-    run_pipeline(&raw, 2, NULL);
-    run_pipeline(&delta, 2, NULL);
-    assert_all(&raw, DW_OK);
-    assert_all(&delta, DW_OK);
+    run_whole(&raw, 2);
+    run_whole(&delta, 2);
     assert_true(delta.loss[8] != raw.loss[8]);
     assert_true(fabs(delta.loss[8] - raw.loss[8]) < 0.2);
     const dw_train_cost *a = &raw.summary.cost, *b = &delta.summary.cost;
@@ -138,8 +129,7 @@ TEST_WITH(evaluates_on_the_samples_after_the_training_ones, pipeline_set_up, pip
     fseek(file, 26 * 25, SEEK_SET);
     for (int i = 0; i < 7 * 25; i++) fputc('A' + i * 7 % 23, file);
     fclose(file);
-    run_pipeline(&run, 2, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 2);
     assert_true(run.summary.held_out_loss > run.summary.train_loss + 2);
 }
 
@@ -149,8 +139,7 @@ TEST_WITH(a_single_stage_waits_for_nobody, pipeline_set_up, pipeline_tear_down)
 {
     pipeline run = a_run();
     run.config.held_out = 0;
-    run_pipeline(&run, 1, NULL);
-    assert_all(&run, DW_OK);
+    run_whole(&run, 1);
     assert_int_equal(run.evals, 0);
     assert_true(isnan(run.summary.held_out_loss));
     assert_true(run.summary.cost.wait_s == 0 && run.summary.cost.bytes_forward == 0);
@@ -160,25 +149,20 @@ TEST_WITH(starts_from_the_parameters_of_a_checkpoint, pipeline_set_up, pipeline_
 {
     pipeline first = a_run();
     first.config.save = pipeline_folder;
-    run_pipeline(&first, 2, NULL);
-    assert_all(&first, DW_OK);
+    run_whole(&first, 2);
     assert_int_equal(first.saves, 1);
     pipeline second = a_run();
     second.config.init = pipeline_folder;
-    run_pipeline(&second, 1, NULL);
-    assert_all(&second, DW_OK);
+    run_whole(&second, 1);
     assert_int_equal(second.steps, 9); /* all steps are made again */
     assert_true(second.loss[0] < first.loss[0] - 0.5);
     second.config.layers = 4;
-    run_pipeline(&second, 1, NULL);
-    assert_all(&second, DW_ERR_MISMATCH);
-    assert_non_null(strstr(second.ranks[0].why.text, "3 layers"));
+    run_refused(&second, 1, DW_ERR_MISMATCH, 0, "3 layers");
     second.config.layers = 3;
     second.config.init = NULL;
     second.config.resume = pipeline_folder;
-    run_pipeline(&second, 1, NULL);
-    assert_all(&second, DW_ERR_ARGUMENT); /* no step is left */
-    assert_non_null(strstr(second.ranks[0].why.text, "9 steps of 9"));
+    /* no step is left */
+    run_refused(&second, 1, DW_ERR_ARGUMENT, 0, "9 steps of 9");
 }
 
 TEST_WITH(a_stop_of_any_rank_ends_the_run, pipeline_set_up, pipeline_tear_down)
@@ -250,8 +234,7 @@ TEST_WITH(prev_in_a_file_changes_no_bit, pipeline_set_up, pipeline_tear_down)
     pipeline filed = plain, refused = plain;
     run_pipeline(&plain, 3, NULL);
     filed.config.state = text;
-    run_pipeline(&filed, 3, NULL);
-    assert_all(&filed, DW_OK);
+    run_whole(&filed, 3);
     assert_same_run(&plain, &filed);
     /* With no room for the file there is no training, so the copies do go there. */
     struct rlimit before, small;
@@ -268,9 +251,7 @@ TEST_WITH(prev_in_a_file_changes_no_bit, pipeline_set_up, pipeline_tear_down)
     for (int i = 0; i < 2; i++) is_told = is_told || strstr(full.ranks[i].why.text, "make room");
     assert_true(full.ranks[0].status < 0 && full.ranks[1].status < 0 && is_told);
     refused.config.state = "/nowhere";
-    run_pipeline(&refused, 2, NULL);
-    assert_all(&refused, DW_ERR_CONFIG);
-    assert_non_null(strstr(refused.ranks[1].why.text, "does not begin with file:"));
+    run_refused(&refused, 2, DW_ERR_CONFIG, 1, "does not begin with file:");
 }
 
 static void with_nowhere_to_save(rank *r)
