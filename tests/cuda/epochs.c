@@ -38,6 +38,5 @@ void epochs_compare(const char *const *configs, int n_configs, const epochs_shap
             for (int j = 0; j < 3; j++)
                 if (j == (k + i) % 3 || !EPOCHS_OF_ONE_DTYPE)
                     run(cuda, configs[k], &shapes[i], dtypes[j], dtypes[(k + i + j) % 3], &random);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }

@@ -17,6 +17,24 @@ void flight_close(flight *f)
     free(f->cpu_frame);
 }
 
+void flights_open(uint32_t many, rig *rigs, flight *flights, dw_cuda *cuda,
+                  const char *const *configs, const uint32_t shape[3], dw_cuda_place place)
+{
+    for (uint32_t i = 0; i < many; i++) {
+        rig_open(&rigs[i], cuda, configs[i], shape[0], shape[1], shape[2], place);
+        flight_open(&flights[i], &rigs[i]);
+        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
+    }
+}
+
+void flights_close(uint32_t many, rig *rigs, flight *flights)
+{
+    for (uint32_t i = 0; i < many; i++) {
+        rig_close(&rigs[i]);
+        flight_close(&flights[i]);
+    }
+}
+
 dw_tensor flight_input(rig *r, flight *f, test_random *random)
 {
     test_fill(random, r->x, DW_F32, r->tensor_bytes / 4, 1.0f);
@@ -54,6 +72,27 @@ void flight_end(flight *f)
     free(frame);
 }
 
+void flight_send(rig *r, flight *f, test_random *random)
+{
+    flight_start(r, f, random);
+    fake_cuda_get()->run();
+    flight_end(f);
+}
+
+dw_encode_item flight_encode_item(rig *r, flight *f, dw_tensor *x, test_random *random)
+{
+    *x = flight_input(r, f, random);
+    flight_twin(r, f);
+    return (dw_encode_item){r->encoder, f->keys, x, f->device_frame, r->cap, NULL};
+}
+
+dw_decode_item flight_decode_item(rig *r, flight *f, dw_tensor *y)
+{
+    *y = dw_tensor_3d(f->device_x, DW_F32, r->n, r->t, r->c);
+    return (dw_decode_item){r->decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len,
+                            y,          NULL};
+}
+
 void flight_arrive(rig *r, flight *f)
 {
     dw_tensor y = dw_tensor_3d(f->device_x, DW_F32, r->n, r->t, r->c);
@@ -73,4 +112,11 @@ void flight_land(rig *r, flight *f)
     assert_memory_equal(r->reply, r->cpu_reply, r->reply_len);
     rig_from_device(r->y, f->device_x, r->tensor_bytes);
     assert_memory_equal(r->y, r->cpu_y, r->tensor_bytes);
+}
+
+void flight_receive(rig *r, flight *f)
+{
+    flight_arrive(r, f);
+    fake_cuda_get()->run();
+    flight_land(r, f);
 }

@@ -24,8 +24,13 @@ void rig_nothing_left(void)
     assert_int_equal(fake->modules, 0);
     assert_int_equal(fake->streams, 0);
     assert_int_equal(fake->depth, 0);
-    assert_int_equal(fake->streams, 0);
     assert_int_equal(fake->mode, 0);
+}
+
+void rig_close_cuda(dw_cuda *cuda)
+{
+    dw_cuda_close(cuda);
+    rig_nothing_left();
 }
 
 void rig_to_device(void *device, const void *host, size_t bytes)
@@ -105,8 +110,7 @@ void rig_end(rig *r)
 {
     dw_cuda *cuda = r->cuda;
     rig_close(r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype dtype, dw_encode_ticket **ticket)
@@ -221,6 +225,23 @@ void rig_in_step(rig *r, dw_key key)
     same_copy(a_status, &a, b_status, &b);
 }
 
+void rig_forget(rig *r, dw_key key)
+{
+    assert_int_equal(dw_encoder_forget(r->encoder, key), DW_OK);
+    assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
+}
+
+void rig_begin_life(rig *r, dw_cuda_place place)
+{
+    dw_config config = r->config;
+    config.incarnation = 78;
+    dw_encoder_destroy(r->encoder);
+    dw_encoder_destroy(r->cpu_encoder);
+    assert_int_equal(dw_encoder_create(&r->encoder, &config, RIG_HOST(r->cuda, place), NULL),
+                     DW_OK);
+    assert_int_equal(dw_encoder_create(&r->cpu_encoder, &config, NULL, NULL), DW_OK);
+}
+
 void rig_give_back(rig *r, const dw_key *keys)
 {
     assert_int_equal(dw_encoder_give_back(r->encoder, r->frame, r->len, NULL), DW_OK);
@@ -257,6 +278,12 @@ void rig_same_counters(rig *r)
     dw_counters cpu = test_decoder_counters(r->cpu_decoder);
     cpu.overflowed_values = 0; /* at decoders, on the CPU alone */
     same_counters(test_decoder_counters(r->decoder), cpu);
+}
+
+void rig_nothing_changed(dw_counters before, dw_counters after)
+{
+    before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
+    assert_memory_equal(&before, &after, sizeof before);
 }
 
 void rig_capture(int graph)

@@ -25,13 +25,18 @@ typedef struct rig {
 /* What ends on a device are made with. */
 #define RIG_HOST(on, at) (&(dw_host){.struct_size = sizeof(dw_host), .cuda = (on), .place = (at)})
 
+/* Checks that a call is refused because of its arguments. */
+#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
+
 extern const char *rig_library; /* the path of the fake driver */
 
 dw_cuda *rig_open_cuda(void);
+/* Closes it. Nothing may be left on it then. */
+void rig_close_cuda(dw_cuda *cuda);
 void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c,
               dw_cuda_place place);
 void rig_close(rig *r);
-/* Closes r and its device, on which nothing may be left then. */
+/* Closes r and its device. */
 void rig_end(rig *r);
 
 /* Both encoders encode r->x, converted to dtype x. Both frames have the same bytes; r->frame. */
@@ -46,6 +51,10 @@ void rig_encode_end(rig *r, dw_encode_ticket *ticket);
 void rig_decode(rig *r, dw_dtype y);
 dw_status rig_decode_start(rig *r, dw_dtype y, dw_decode_ticket **ticket);
 void rig_feedback(rig *r);
+/* Both encoders forget the key. */
+void rig_forget(rig *r, dw_key key);
+/* Replaces both encoders by new ones, of another incarnation. */
+void rig_begin_life(rig *r, dw_cuda_place place);
 /* Both encoders take the frame back. keys: of the frame. */
 void rig_give_back(rig *r, const dw_key *keys);
 /* Both encoders undo the frame, which is the last one, made of r->x in dtype x. */
@@ -54,6 +63,8 @@ void rig_undo(rig *r, const dw_key *keys, dw_dtype x);
 /* Checks that encoder and decoder hold the same bits of the key, on the device and on the CPU. */
 void rig_in_step(rig *r, dw_key key);
 void rig_same_counters(rig *r);
+/* Checks that a refused call counted nothing. */
+void rig_nothing_changed(dw_counters before, dw_counters after);
 
 void rig_to_device(void *device, const void *host, size_t bytes);
 void rig_from_device(void *host, const void *device, size_t bytes);

@@ -79,8 +79,7 @@ TEST(frames_and_tensors_equal_those_of_the_cpu)
     for (int k = 0; k < N_CONFIGS; k++)
         for (int i = 0; i < N_SHAPES; i++)
             visit(cuda, configs[k], &shapes[i], (dw_dtype)(DW_F32 + (k + i) % 3), &random);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* Changes some bytes of a payload: of the sizes and the first fronts, or anywhere. */
@@ -133,8 +132,7 @@ TEST(damaged_payloads_are_refused_as_by_the_cpu)
         rig_close(&r);
     }
     assert_true(refused > 40);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* Encodes on the CPU, and starts the same frame on the device. */
@@ -189,8 +187,7 @@ TEST(whole_frames_have_the_sizes_that_payloads_became)
         rig_close(&r);
     }
     assert_true(shorter > 12);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* Captured frames can be repeated, although each has another length. When every key has its memory,
@@ -283,29 +280,7 @@ TEST(frames_of_one_launch_are_joined_alone)
         }
     }
     for (int i = 0; i < RIGS; i++) rig_close(&rigs[i]);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
-}
-
-/* A build without one of the kernels says so, and nothing changes. */
-TEST(a_missing_kernel_is_named)
-{
-    static const char *const missing[] = {"dw_blocks_encode", "dw_join_payloads"};
-    dw_encode_ticket *ticket;
-    dw_key key = {1, 0};
-    for (int i = 0; i < 2; i++) {
-        rig r;
-        fake_cuda_get()->missing = missing[i];
-        dw_cuda *cuda = rig_open_cuda();
-        fake_cuda_get()->missing = NULL;
-        rig_open(&r, cuda, "delta:form=step,group=sample,entropy=rans", 1, 2, 64, DW_CUDA_DEVICE);
-        assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_UNSUPPORTED);
-        assert_non_null(strstr(dw_encoder_why(r.encoder), missing[i]));
-        assert_int_equal(test_encoder_counters(r.encoder).keys_held, 0);
-        rig_close(&r);
-        dw_cuda_close(cuda);
-    }
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 RUN_TESTS_GIVEN(rig_library)

@@ -88,16 +88,12 @@ TEST(a_key_in_flight_is_not_changed)
          * flight. */
         flight_start(&r, &f, &random);
         ticket = f.out;
-        dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_count(r.encoder, &before);
+        dw_counters before = test_encoder_counters(r.encoder);
         assert_int_equal(rig_encode_start(&r, keys, DW_F32, &other), DW_ERR_ARGUMENT);
         assert_non_null(strstr(dw_encoder_why(r.encoder), "still in flight"));
         assert_null(other);
         assert_int_equal(dw_encoder_forget(r.encoder, keys[0]), DW_ERR_ARGUMENT);
-        dw_counters after = {.struct_size = sizeof after};
-        (void)dw_encoder_count(r.encoder, &after);
-        before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
-        assert_memory_equal(&before, &after, sizeof before);
+        rig_nothing_changed(before, test_encoder_counters(r.encoder));
         if (step) rig_feedback(&r);
         fake_cuda_get()->run();
         f.out = ticket;
@@ -130,8 +126,7 @@ TEST(a_forgotten_key_returns_before_the_ack)
     rig_encode(&r, f[0].keys, DW_F32);
     rig_decode(&r, DW_F32);
     rig_feedback(&r);
-    assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
-    assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+    rig_forget(&r, f[0].keys[0]);
     rig_encode(&r, others, DW_F32); /* announces that the key is forgotten */
     rig_decode(&r, DW_F32);
     flight_start(&r, &f[1], &random);
@@ -159,17 +154,13 @@ TEST(a_cancelled_frame_leaves_no_trace)
     test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
     rig_encode(&r, keys, DW_F32);
     assert_int_equal(dw_encoder_forget(r.encoder, keys[1]), DW_OK);
-    dw_counters before = {.struct_size = sizeof before};
-    (void)dw_encoder_count(r.encoder, &before);
+    dw_counters before = test_encoder_counters(r.encoder);
     assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
     assert_int_equal(dw_encode_cancel(out), DW_PENDING);
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_cancel(out), DW_OK);
     assert_int_equal(dw_encode_cancel(out), DW_ERR_ARGUMENT);
-    dw_counters after = {.struct_size = sizeof after};
-    (void)dw_encoder_count(r.encoder, &after);
-    before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
-    assert_memory_equal(&before, &after, sizeof before);
+    rig_nothing_changed(before, test_encoder_counters(r.encoder));
     size_t len = r.len;
     dw_frame_info info = {.struct_size = sizeof info};
     for (int i = 0; i < 2; i++) {
@@ -190,9 +181,7 @@ TEST(a_cancelled_frame_leaves_no_trace)
     assert_int_equal(rig_decode_start(&r, DW_F32, &in), DW_OK);
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_cancel(in), DW_OK);
-    after = test_decoder_counters(r.decoder);
-    before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
-    assert_memory_equal(&before, &after, sizeof before);
+    rig_nothing_changed(before, test_decoder_counters(r.decoder));
     rig_decode(&r, DW_F32);
     assert_int_equal(r.status, DW_OK);
     rig_end(&r);
@@ -212,12 +201,8 @@ TEST(a_steady_state_allocates_nothing)
             device = fake_cuda_get()->allocations;
         }
         for (uint32_t k = 0; k < 2; k++) f.keys[k] = (dw_key){test_next(&random) % 10, k};
-        flight_start(&r, &f, &random);
-        fake_cuda_get()->run();
-        flight_end(&f);
-        flight_arrive(&r, &f);
-        fake_cuda_get()->run();
-        flight_land(&r, &f);
+        flight_send(&r, &f, &random);
+        flight_receive(&r, &f);
         rig_feedback(&r);
     }
     assert_int_equal(r.allocator.calls, host);
@@ -232,31 +217,19 @@ TEST(a_steady_state_allocates_nothing)
 TEST(two_incarnations_do_not_mix)
 {
     test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
     flight old = {.keys = {{1, 0}, {2, 0}}}, new = {.keys = {{1, 0}, {3, 0}}},
            late = {.keys = {{5, 0}, {6, 0}}};
-    dw_config config;
     rig r;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&old, &r);
     flight_open(&new, &r);
     flight_open(&late, &r);
     flight *first[2] = {&old, &late};
     for (int i = 0; i < 2; i++) {
-        flight_start(&r, first[i], &random);
-        fake_cuda_get()->run();
-        flight_end(first[i]);
+        flight_send(&r, first[i], &random);
     }
-    config = r.config;
-    config.incarnation = 78;
-    dw_encoder_destroy(r.encoder);
-    dw_encoder_destroy(r.cpu_encoder);
-    assert_int_equal(dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_PINNED), NULL),
-                     DW_OK);
-    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
-    flight_start(&r, &new, &random);
-    fake_cuda_get()->run();
-    flight_end(&new);
+    rig_begin_life(&r, DW_CUDA_PINNED);
+    flight_send(&r, &new, &random);
     dw_tensor y = dw_tensor_3d(new.device_x, DW_F32, 2, T, C);
     flight_arrive(&r, &old);
     assert_int_equal(test_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
@@ -265,9 +238,7 @@ TEST(two_incarnations_do_not_mix)
     assert_non_null(strstr(dw_decoder_why(r.decoder), "another incarnation"));
     fake_cuda_get()->run();
     flight_land(&r, &old);
-    flight_arrive(&r, &new);
-    fake_cuda_get()->run();
-    flight_land(&r, &new);
+    flight_receive(&r, &new);
     for (uint32_t k = 0; k < 7; k++) {
         dw_tensor a, b;
         assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k, 0}, &a),
@@ -297,26 +268,11 @@ TEST(a_refused_frame_keeps_no_old_copy)
         rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
         for (int i = 0; i < 3; i++) {
             flight_open(&f[i], &r);
-            if (i == 1 && another_life) {
-                dw_config config = r.config;
-                config.incarnation = 78;
-                dw_encoder_destroy(r.encoder);
-                dw_encoder_destroy(r.cpu_encoder);
-                assert_int_equal(
-                    dw_encoder_create(&r.encoder, &config, RIG_HOST(cuda, DW_CUDA_DEVICE), NULL),
-                    DW_OK);
-                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config, NULL, NULL), DW_OK);
-            } else if (i == 1) {
-                assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
-                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
-            }
-            flight_start(&r, &f[i], &random);
-            fake_cuda_get()->run();
-            flight_end(&f[i]);
+            if (i == 1 && another_life) rig_begin_life(&r, DW_CUDA_DEVICE);
+            if (i == 1 && !another_life) rig_forget(&r, f[0].keys[0]);
+            flight_send(&r, &f[i], &random);
         }
-        flight_arrive(&r, &f[0]);
-        fake_cuda_get()->run();
-        flight_land(&r, &f[0]);
+        flight_receive(&r, &f[0]);
         assert_int_equal(dw_decoder_peek(r.decoder, f[0].keys[0], &prev), DW_OK);
         fake_cuda_get()->touch(true);
         f[2].device_frame[f[2].cpu_len - 1] ^= 1;
@@ -338,8 +294,7 @@ TEST(a_refused_frame_keeps_no_old_copy)
         for (int i = 0; i < 3; i++) flight_close(&f[i]);
         rig_close(&r);
     }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* A late frame is in flight while the frame that announces its keys as forgotten is finished first.
@@ -357,16 +312,11 @@ TEST(a_late_frame_in_flight_restores_no_key)
         for (int i = 0; i < 3; i++) flight_open(&f[i], &r);
         for (int i = first_visit; i < 3; i++) {
             for (int k = 0; k < 2 && i == 2; k++) {
-                assert_int_equal(dw_encoder_forget(r.encoder, f[1].keys[k]), DW_OK);
-                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[1].keys[k]), DW_OK);
+                rig_forget(&r, f[1].keys[k]);
             }
-            flight_start(&r, &f[i], &random);
-            fake_cuda_get()->run();
-            flight_end(&f[i]);
+            flight_send(&r, &f[i], &random);
             if (i > 0) continue;
-            flight_arrive(&r, &f[0]);
-            fake_cuda_get()->run();
-            flight_land(&r, &f[0]);
+            flight_receive(&r, &f[0]);
             rig_feedback(&r);
         }
         flight_arrive(&r, &f[2]); /* announces that both keys are forgotten */
@@ -380,8 +330,7 @@ TEST(a_late_frame_in_flight_restores_no_key)
         for (int i = 0; i < 3; i++) flight_close(&f[i]);
         rig_close(&r);
     }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* ---- Failures: last, because some never free memory  ---------------------------------------- */
@@ -432,16 +381,13 @@ static bool run_failing(long fail_at)
     rig_to_device(f.device_x, r.x, r.tensor_bytes);
     for (int step = 0; step < 4; step++) {
         f.keys[0].sample = (uint64_t)step / 2;
-        dw_counters before = {.struct_size = sizeof before};
-        (void)dw_encoder_count(r.encoder, &before);
+        dw_counters before = test_encoder_counters(r.encoder);
         dw_status status = round_trip(&r, &f);
         if (status) {
-            dw_counters after = {.struct_size = sizeof after};
-            (void)dw_encoder_count(r.encoder, &after);
+            dw_counters after = test_encoder_counters(r.encoder);
             assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
             assert_true(dw_encoder_why(r.encoder)[0] != 0);
-            before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
-            assert_memory_equal(&before, &after, sizeof before);
+            rig_nothing_changed(before, after);
             failed = true;
             assert_int_equal(round_trip(&r, &f), DW_OK);
         }

@@ -4,6 +4,10 @@
 #include "support/profiles.h"
 
 enum { T = 3, C = 64 };
+static const uint32_t shape[] = {2, T, C};
+static const char *const configs[] = {"delta:bits=2,group=32", "delta:bits=4",
+                                      "delta:bits=2,group=32", "delta:bits=4",
+                                      "delta:bits=2,group=32"};
 
 TEST(many_encoders_share_one_launch)
 {
@@ -15,18 +19,10 @@ TEST(many_encoders_share_one_launch)
     dw_tensor x[MANY];
     flight flights[MANY];
     rig rigs[MANY];
-    for (uint32_t i = 0; i < MANY; i++) {
-        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
-                 DW_CUDA_DEVICE);
-        flight_open(&flights[i], &rigs[i]);
-        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
-    }
+    flights_open(MANY, rigs, flights, cuda, configs, shape, DW_CUDA_DEVICE);
     for (int step = 0; step < 6; step++) {
         for (int i = 0; i < MANY; i++) {
-            x[i] = flight_input(&rigs[i], &flights[i], &random);
-            flight_twin(&rigs[i], &flights[i]);
-            items[i] = (dw_encode_item){rigs[i].encoder,         flights[i].keys, &x[i],
-                                        flights[i].device_frame, rigs[i].cap,     NULL};
+            items[i] = flight_encode_item(&rigs[i], &flights[i], &x[i], &random);
         }
         long launches = fake->launches, copies = fake->copies;
         items[MANY - 1].cap = 10; /* one frame that cannot start prevents all others */
@@ -65,8 +61,7 @@ TEST(many_encoders_share_one_launch)
         if (i) rig_close(&rigs[i]);
         flight_close(&flights[i]);
     }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* Frames of several decoders in one launch, one of which is of another config. Either all decodes
@@ -81,22 +76,12 @@ TEST(many_decoders_share_one_launch)
     dw_tensor y[MANY];
     flight flights[MANY];
     rig rigs[MANY];
-    for (uint32_t i = 0; i < MANY; i++) {
-        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
-                 DW_CUDA_PINNED);
-        flight_open(&flights[i], &rigs[i]);
-        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
-    }
+    flights_open(MANY, rigs, flights, cuda, configs, shape, DW_CUDA_PINNED);
     for (int step = 0; step < 6; step++) {
         for (int i = 0; i < MANY; i++) {
             flight *f = &flights[i];
-            flight_start(&rigs[i], f, &random);
-            fake->run();
-            flight_end(f);
-            y[i] = dw_tensor_3d(f->device_x, DW_F32, 2, T, C);
-            items[i] = (dw_decode_item){
-                rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len,
-                &y[i],           NULL};
+            flight_send(&rigs[i], f, &random);
+            items[i] = flight_decode_item(&rigs[i], f, &y[i]);
         }
         long launches = fake->launches;
         items[BROKEN].head = flights[1].cpu_frame; /* a frame of another config */
@@ -121,12 +106,8 @@ TEST(many_decoders_share_one_launch)
             rig_feedback(&rigs[i]);
         }
     }
-    for (int i = 0; i < MANY; i++) {
-        rig_close(&rigs[i]);
-        flight_close(&flights[i]);
-    }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    flights_close(MANY, rigs, flights);
+    rig_close_cuda(cuda);
 }
 
 /* All ends of a rig get a profile with so many lists of means. means = 3: frames have no profile
@@ -154,19 +135,13 @@ TEST(ends_that_share_a_launch_have_profiles_of_their_own)
     dw_tensor x[MANY];
     flight flights[MANY];
     rig rigs[MANY];
-    for (uint32_t i = 0; i < MANY; i++) {
-        rig_open(&rigs[i], cuda, i ? "delta:form=step" : "delta:form=step,profile=1", 2, T, C,
-                 DW_CUDA_DEVICE);
-        flight_open(&flights[i], &rigs[i]);
-        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
-    }
+    static const char *const words[] = {"delta:form=step,profile=1", "delta:form=step",
+                                        "delta:form=step"};
+    flights_open(MANY, rigs, flights, cuda, words, shape, DW_CUDA_DEVICE);
     for (uint32_t step = 0; step < 8; step++) {
         for (uint32_t i = 0; i < MANY; i++) {
             if (i) use_profile(&rigs[i], (step / 2 + i) % 4);
-            x[i] = flight_input(&rigs[i], &flights[i], &random);
-            flight_twin(&rigs[i], &flights[i]);
-            out[i] = (dw_encode_item){rigs[i].encoder,         flights[i].keys, &x[i],
-                                      flights[i].device_frame, rigs[i].cap,     NULL};
+            out[i] = flight_encode_item(&rigs[i], &flights[i], &x[i], &random);
         }
         assert_int_equal(dw_encode_async(out, MANY, NULL), DW_OK);
         assert_int_equal(dw_encoder_use_profile(rigs[1].encoder, NULL), DW_ERR_ARGUMENT);
@@ -175,10 +150,7 @@ TEST(ends_that_share_a_launch_have_profiles_of_their_own)
             flight *f = &flights[i];
             f->out = out[i].ticket;
             flight_end(f);
-            x[i] = dw_tensor_3d(f->device_x, DW_F32, 2, T, C);
-            in[i] = (dw_decode_item){
-                rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len,
-                &x[i],           NULL};
+            in[i] = flight_decode_item(&rigs[i], f, &x[i]);
         }
         assert_int_equal(dw_decode_async(in, MANY, NULL), DW_OK);
         assert_int_equal(dw_decoder_add_profile(rigs[1].decoder, test_profile(0, C)),
@@ -190,12 +162,8 @@ TEST(ends_that_share_a_launch_have_profiles_of_their_own)
             rig_feedback(&rigs[i]);
         }
     }
-    for (int i = 0; i < MANY; i++) {
-        rig_close(&rigs[i]);
-        flight_close(&flights[i]);
-    }
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    flights_close(MANY, rigs, flights);
+    rig_close_cuda(cuda);
 }
 
 RUN_TESTS_GIVEN(rig_library)

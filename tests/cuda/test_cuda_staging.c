@@ -17,8 +17,7 @@ TEST(the_host_can_use_pinned_memory)
     dw_cuda_unpin(cuda, memory);
     dw_cuda_unpin(cuda, NULL);
     dw_cuda_unpin(NULL, memory);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 TEST(wrong_arguments_are_refused)
@@ -42,8 +41,7 @@ TEST(wrong_arguments_are_refused)
     assert_int_equal(dw_cuda_copy(cuda, &memory, NULL, 1, NULL, NULL), DW_ERR_ARGUMENT);
     dw_cuda_stream_destroy(NULL, NULL);
     dw_cuda_stream_destroy(cuda, NULL);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 TEST(a_stream_is_waited_for_unless_it_captures)
@@ -70,8 +68,7 @@ TEST(a_stream_is_waited_for_unless_it_captures)
     assert_non_null(strstr(why.text, "the stream failed"));
     fake->broken_stream = false;
     dw_cuda_stream_destroy(cuda, stream);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* From the device to the host and back, after what was enqueued before; nothing is enqueued on a
@@ -116,8 +113,7 @@ TEST(copies_follow_earlier_work)
     for (int i = 0; i < 2; i++) fake->release(device[i]);
     dw_cuda_stream_destroy(cuda, streams[1]);
     dw_cuda_unpin(cuda, memory);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 /* Each call of the driver fails in turn: the error has a sentence, and no memory is left. */
@@ -156,8 +152,7 @@ TEST(a_failing_driver_is_reported)
         assert_true(failed[call] > (call == 4 ? 2 : 1));
     }
     fake->release(device);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
+    rig_close_cuda(cuda);
 }
 
 RUN_TESTS_GIVEN(rig_library)
