@@ -107,10 +107,7 @@ void operation_drop(rig_operation *act)
 void operation_run(rig_operation *act)
 {
     rig_each(act->rig, operation_run_rank, act);
-    for (uint32_t r = 0; r < act->rig->ranks; r++)
-        if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r],
-                     dw_group_why(act->rig->group[r], NULL));
+    rig_all_well(act->rig, act->status);
 }
 
 bool operation_y_is(const rig_operation *act, uint32_t rank, const void *expected)

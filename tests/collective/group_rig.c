@@ -100,6 +100,29 @@ void rig_start(group_rig *rig, const char *uri, uint32_t ranks, const char *code
     rig_open(rig);
 }
 
+void rig_start_hops(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
+                    uint32_t hops)
+{
+    rig_link(rig, uri, ranks, codec, NULL);
+    for (uint32_t r = 0; r < ranks; r++) rig->config[r].hops = hops;
+    rig_open(rig);
+}
+
+void rig_spoil_link(group_rig *rig, uint32_t low, uint32_t high, suite_pair *pair, const char *uri,
+                    suite_spoiler spoiler)
+{
+    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
+    static suite_backend backend;
+    backend = (suite_backend){.name = "spoiled", .uri = uri, .transports = spoiled};
+    suite_set_spoiler(&spoiler);
+    suite_prepare(pair, &backend);
+    pair->prefix[SUITE_LISTENER] = "spoiled:";
+    suite_open(pair);
+    suite_set_spoiler(NULL);
+    rig->links[low][high] = pair->link[SUITE_LISTENER];
+    rig->links[high][low] = pair->link[SUITE_CONNECTOR];
+}
+
 static void close_one(void *context, uint32_t rank)
 {
     group_rig *rig = context;
@@ -132,13 +155,17 @@ void rig_run(rig_deed *deed)
     rig_each(deed->rig, run_one, deed);
 }
 
+void rig_all_well(const group_rig *rig, const dw_status status[RIG_MOST])
+{
+    for (uint32_t r = 0; r < rig->ranks; r++)
+        if (status[r] != DW_OK)
+            fail_msg("rank %u: %d: %s", r, (int)status[r], dw_group_why(rig->group[r], NULL));
+}
+
 void rig_run_well(rig_deed *deed)
 {
     rig_run(deed);
-    for (uint32_t r = 0; r < deed->rig->ranks; r++)
-        if (deed->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)deed->status[r],
-                     dw_group_why(deed->rig->group[r], NULL));
+    rig_all_well(deed->rig, deed->status);
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */

@@ -31,8 +31,14 @@ void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec
 void rig_link_again(group_rig *rig, uint32_t low, uint32_t high, const char *prefix);
 void rig_try_open(group_rig *rig); /* opens the groups, which may fail: see `status` */
 void rig_open(group_rig *rig);     /* all three; the test fails unless all is open */
-/* rig_link and rig_open. */
+/* rig_link and rig_open; the second one for sums in so many hops. */
 void rig_start(group_rig *rig, const char *uri, uint32_t ranks, const char *codec);
+void rig_start_hops(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
+                    uint32_t hops);
+/* Before rig_open: what rank `low` sends to rank `high` goes through the spoiler, on a link of its
+ * own that replaces that of the rig. The caller closes it after the groups. */
+void rig_spoil_link(group_rig *rig, uint32_t low, uint32_t high, suite_pair *pair, const char *uri,
+                    suite_spoiler spoiler);
 void rig_close_groups(group_rig *rig); /* all at the same time, as processes would */
 void rig_close(group_rig *rig);        /* groups and links */
 
@@ -48,6 +54,8 @@ typedef struct rig_deed {
     dw_status status[RIG_MOST];
 } rig_deed;
 void rig_run(rig_deed *deed);
+/* Fails the test unless what all ranks did has ended well. */
+void rig_all_well(const group_rig *rig, const dw_status status[RIG_MOST]);
 void rig_run_well(rig_deed *deed);
 
 /* The rank that is to blame; -1: the group works. */

@@ -280,9 +280,7 @@ static void f16_and_bf16_are_summed_in_binary32(void **state)
     static const char *const codecs[] = {"direct:bits=6", "raw:f32"}; /* in one hop, and in two */
     for (uint32_t hops = 1; hops <= 2; hops++) {
         group_rig rig;
-        rig_link(&rig, uris[0], 3, codecs[hops - 1], NULL);
-        for (int r = 0; r < 3; r++) rig.config[r].hops = hops;
-        rig_open(&rig);
+        rig_start_hops(&rig, uris[0], 3, codecs[hops - 1], hops);
         for (int d = 0; d < 2; d++) {
             group_model model;
             model_create(&model, 3, PIECE, 50 + (uint64_t)d, codecs[hops - 1], NULL);

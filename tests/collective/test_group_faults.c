@@ -50,14 +50,6 @@ static void run_all(deed *act)
     rig_each(act->rig, run_one, act);
 }
 
-static void all_is_well(const deed *act)
-{
-    for (uint32_t r = 0; r < act->rig->ranks; r++)
-        if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r],
-                     dw_group_why(act->rig->group[r], NULL));
-}
-
 /* Checks that an operation failed on a rank: the status is this one, one of the two ranks is named,
  * its buffer is as before, and every later call returns the same error. */
 static void has_failed(const deed *act, uint32_t rank, dw_status status, int names, int or_names)
@@ -93,12 +85,12 @@ TEST(links_may_be_of_different_backends)
     rig_open(&rig);
     prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
     run_all(&act);
-    all_is_well(&act);
+    rig_all_well(act.rig, act.status);
     rig_close_groups(&rig);
     rig_open(&plain); /* the id may be used again */
     prepare(&other, &plain, DW_ALL_REDUCE, FLOATS);
     run_all(&other);
-    all_is_well(&other);
+    rig_all_well(other.rig, other.status);
     assert_memory_equal(act.y, other.y, sizeof act.y);
     rig_close(&plain);
     rig_close(&rig);
@@ -273,7 +265,7 @@ TEST(group_error_is_repeated_over_a_lossy_link)
 
 static suite_verdict damage(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
-    atomic_int *left = context; /* both ends of the link send */
+    atomic_int *left = context;
     if (*len > 3000 && atomic_fetch_sub(left, 1) == 1) message[*len - 100] ^= 4;
     return SUITE_PASS;
 }
@@ -285,18 +277,10 @@ TEST(damaged_frame_on_a_reliable_link_fails_the_group)
 {
     static deed act;
     atomic_int left = 2;
-    const suite_spoiler spoiler = {damage, &left};
-    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
     group_rig rig;
-    rig_link(&rig, loop, 2, "raw:f32", NULL);
     suite_pair pair;
-    suite_backend backend = {.name = "spoiled", .uri = "loop://spoiled-%d", .transports = spoiled};
-    suite_set_spoiler(&spoiler);
-    suite_prepare(&pair, &backend);
-    pair.prefix[0] = pair.prefix[1] = "spoiled:";
-    suite_open(&pair);
-    rig.links[0][1] = pair.link[SUITE_LISTENER];
-    rig.links[1][0] = pair.link[SUITE_CONNECTOR];
+    rig_link(&rig, loop, 2, "raw:f32", NULL);
+    rig_spoil_link(&rig, 0, 1, &pair, "loop://spoiled-%d", (suite_spoiler){damage, &left});
     rig_open(&rig);
     prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
     run_all(&act);
@@ -312,14 +296,12 @@ TEST(nan_poisons_only_its_group_of_channels)
     static deed act;
     for (uint32_t hops = 1; hops <= 2; hops++) {
         group_rig rig;
-        rig_link(&rig, loop, 3, "direct:bits=8,group=64", NULL);
-        for (int r = 0; r < 3; r++) rig.config[r].hops = hops;
-        rig_open(&rig);
+        rig_start_hops(&rig, loop, 3, "direct:bits=8,group=64", hops);
         prepare(&act, &rig, DW_ALL_REDUCE, FLOATS);
         act.x[1][5000] = NAN;
         act.x[2][64] = INFINITY;
         run_all(&act);
-        all_is_well(&act);
+        rig_all_well(act.rig, act.status);
         for (int r = 0; r < 3; r++) {
             for (int i = 0; i < FLOATS; i++) {
                 int poisoned = i / 64 == 5000 / 64 || i / 64 == 1;

@@ -51,10 +51,7 @@ static void run(deed *act, unsigned visit)
 {
     fill(act, visit);
     rig_each(act->rig, run_one, act);
-    for (uint32_t r = 0; r < act->rig->ranks; r++)
-        if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r],
-                     dw_group_why(act->rig->group[r], NULL));
+    rig_all_well(act->rig, act->status);
 }
 
 /* ---- What a failure leaves ------------------------------------------------------------------- */
@@ -143,21 +140,11 @@ typedef struct trap {
 
 static void set_trap(trap *t, const char *codec, const char *result)
 {
-    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
-    static suite_backend backend = {
-        .name = "spoiled", .uri = "loop://swallowed-%d", .transports = spoiled};
-    const suite_spoiler spoiler = {swallow, &t->swallows};
     atomic_store(&t->swallows, 0);
     rig_link(&t->rig, loop, RANKS, codec, result);
-    suite_set_spoiler(&spoiler);
-    for (int r = 0; r < 2; r++) {
-        suite_prepare(&t->pairs[r], &backend);
-        t->pairs[r].prefix[SUITE_LISTENER] = "spoiled:";
-        suite_open(&t->pairs[r]);
-        t->rig.links[r][2] = t->pairs[r].link[SUITE_LISTENER];
-        t->rig.links[2][r] = t->pairs[r].link[SUITE_CONNECTOR];
-    }
-    suite_set_spoiler(NULL);
+    for (uint32_t r = 0; r < 2; r++)
+        rig_spoil_link(&t->rig, r, 2, &t->pairs[r], "loop://swallowed-%d",
+                       (suite_spoiler){swallow, &t->swallows});
     rig_open(&t->rig);
 }
 
@@ -257,9 +244,7 @@ static void wait_in_vain_for_rank_2(int forgets, dw_operation operation, uint32_
     static deed act;
     static records before[2], after[2];
     group_rig rig;
-    rig_link(&rig, loop, RANKS, "direct:bits=2,group=64,feedback=ef,decay=0.9", NULL);
-    for (int r = 0; r < RANKS; r++) rig.config[r].hops = hops;
-    rig_open(&rig);
+    rig_start_hops(&rig, loop, RANKS, "direct:bits=2,group=64,feedback=ef,decay=0.9", hops);
     act = (deed){.rig = &rig, .job = {.operation = operation, .n = FLOATS, .dtype = DW_F32}};
     for (unsigned visit = 0; visit < VISITS; visit++) run(&act, visit);
     act.job.slot = 4;

@@ -122,21 +122,6 @@ static suite_verdict record(void *context, unsigned char *bytes, size_t *len, ui
     return SUITE_PASS;
 }
 
-/* Opens a link between ranks 0 and 1 on which what rank 0 sends goes through the spoiler. */
-static void spoil_link(group_rig *rig, suite_pair *pair, const char *uri, suite_spoiler spoiler)
-{
-    static const dw_transport *const spoiled[] = {&suite_spoiled, NULL};
-    static suite_backend backend;
-    backend = (suite_backend){.name = "spoiled", .uri = uri, .transports = spoiled};
-    suite_set_spoiler(&spoiler);
-    suite_prepare(pair, &backend);
-    pair->prefix[SUITE_LISTENER] = "spoiled:";
-    suite_open(pair);
-    suite_set_spoiler(NULL);
-    rig->links[0][1] = pair->link[SUITE_LISTENER];
-    rig->links[1][0] = pair->link[SUITE_CONNECTOR];
-}
-
 /* On a link that duplicates messages, one of an earlier group may still arrive in the next group
  * with the same id, where it fits the operation that is due. Only its digest tells the two groups
  * apart. */
@@ -150,8 +135,8 @@ TEST(messages_of_an_earlier_group_are_ignored)
         act.job[r] = (dw_group_job){.operation = DW_ALL_REDUCE, .n = FLOATS, .x = x[r], .y = y[r]};
     suite_pair pair;
     rig_link(&rig, loop, 2, "raw:f32", NULL);
-    spoil_link(&rig, &pair, "shaped:duplicate=1%,seed=8/loop://recorded-%d",
-               (suite_spoiler){record, &kept});
+    rig_spoil_link(&rig, 0, 1, &pair, "shaped:duplicate=1%,seed=8/loop://recorded-%d",
+                   (suite_spoiler){record, &kept});
     for (int group = 0; group < 2; group++) {
         rig_open(&rig);
         for (int r = 0; r < 2; r++)

@@ -74,6 +74,12 @@ static dw_received *message(bench *b, uint32_t from, int hop, uint32_t part, uin
     return received;
 }
 
+/* A contribution of rank `from` arrives. */
+static void arrive(bench *b, uint32_t from, uint32_t part, uint32_t piece)
+{
+    dw_reduce_scatter_take(&b->group.exchange, &b->slot, message(b, from, 1, part, piece));
+}
+
 /* ---- Contributions --------------------------------------------------------------------------- */
 
 TEST(received_contributions_wait_for_own_contributions)
@@ -81,15 +87,13 @@ TEST(received_contributions_wait_for_own_contributions)
     bench b;
     set_up(&b, 2);
     assert_int_equal(b.slot.reduce.left_to_contribute, (RANKS - 1) * OWN_PIECES);
-    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 2, 0)); /* not the first
-                                                                           one to be added */
-    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 0, 1, 2, 1));
-    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 0, 1, 2, 0));
+    arrive(&b, 1, 2, 0); /* not the first one to be added */
+    arrive(&b, 0, 2, 1);
+    arrive(&b, 0, 2, 0);
     assert_int_equal(b.slot.reduce.added[0], 0);
     assert_int_equal(b.slot.reduce.added[1], 0);
-    assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot)); /* piece 1 was due first, and
-                                                                     * rank 1 is missing
-                                                                     */
+    /* Piece 1 was due first, and rank 1 is missing. */
+    assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
     assert_int_equal(b.slot.reduce.added[0], 0);
     assert_int_equal(b.slot.reduce.added[1], 1);
     assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
@@ -97,7 +101,7 @@ TEST(received_contributions_wait_for_own_contributions)
     assert_int_equal(b.slot.gather.ready_end, 1);
     assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
     b.slot.reduce.left_to_contribute = 0; /* nothing to wait for any more */
-    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 2, 1));
+    arrive(&b, 1, 2, 1);
     assert_int_equal(b.slot.reduce.added[1], RANKS);
     assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
     assert_int_equal(b.group.exchange.failure.status, DW_OK);
@@ -108,7 +112,7 @@ TEST(rank_0_adds_its_own_contribution_first)
 {
     bench b;
     set_up(&b, 0);
-    dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, 1, 1, 0, 1));
+    arrive(&b, 1, 0, 1);
     assert_int_equal(b.slot.reduce.added[1], 0);
     assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
     assert_true(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
@@ -126,12 +130,11 @@ TEST(long_contributions_do_not_wait)
         set_up(&b, rank);
         b.slot.reduce.may_wait = false;
         for (uint32_t from = 0; from < RANKS; from++)
-            if (from != rank)
-                dw_reduce_scatter_take(&b.group.exchange, &b.slot, message(&b, from, 1, rank, 1));
+            if (from != rank) arrive(&b, from, rank, 1);
         assert_int_equal(b.slot.reduce.added[1], RANKS);
         assert_int_equal(b.slot.gather.ready_end, 1);
-        assert_int_equal(dw_reduce_scatter_add(&b.group.exchange, &b.slot), rank == 0); /* of piece
-                                                                                  0, its own */
+        /* Of piece 0 there is its own. */
+        assert_int_equal(dw_reduce_scatter_add(&b.group.exchange, &b.slot), rank == 0);
         assert_int_equal(b.slot.reduce.added[0], rank == 0);
         assert_false(dw_reduce_scatter_add(&b.group.exchange, &b.slot));
         assert_int_equal(b.slot.gather.ready_end, 1);

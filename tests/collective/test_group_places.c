@@ -60,9 +60,7 @@ static void check_sums(uint32_t hops)
 {
     static float sums[N], first[N], second[N];
     group_rig rig;
-    rig_link(&rig, "loop://places-%d", RANKS, "randk:keep=0.25", NULL);
-    for (uint32_t r = 0; r < RANKS; r++) rig.config[r].hops = hops;
-    rig_open(&rig);
+    rig_start_hops(&rig, "loop://places-%d", RANKS, "randk:keep=0.25", hops);
     add_up(&rig, sums, first);
     add_up(&rig, sums, second);
     for (int piece = 0; piece < PIECES; piece++) {

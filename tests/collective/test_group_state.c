@@ -40,9 +40,7 @@ static void run(deed *act, group_rig *rig, uint64_t slot, uint64_t n, int visit)
                 (float)((i * 7 + r * 3 + slot) % 50) + (float)visit * 0.01f * (float)(i % 9);
     }
     rig_each(rig, run_one, act);
-    for (uint32_t r = 0; r < rig->ranks; r++)
-        if (act->status[r] != DW_OK)
-            fail_msg("rank %u: %d: %s", r, (int)act->status[r], dw_group_why(rig->group[r], NULL));
+    rig_all_well(rig, act->status);
 }
 
 static dw_counters contributed(const group_rig *rig, int rank)
@@ -82,11 +80,8 @@ static void continues_bit_for_bit(const char *codec, uint32_t hops)
     static pieces all[3];
     group_rig rig, other;
     memset(all, 0, sizeof all);
-    rig_link(&rig, "loop://state-%d", 3, codec, NULL);
-    rig_link(&other, "loop://state-%d", 3, codec, NULL);
-    for (int r = 0; r < 3; r++) rig.config[r].hops = other.config[r].hops = hops;
-    rig_open(&rig);
-    rig_open(&other);
+    rig_start_hops(&rig, "loop://state-%d", 3, codec, hops);
+    rig_start_hops(&other, "loop://state-%d", 3, codec, hops);
     for (int visit = 0; visit < 3; visit++) {
         for (uint64_t slot = 1; slot <= 2; slot++) {
             run(&act, &rig, slot, FLOATS - slot, visit);
@@ -149,9 +144,7 @@ static uint64_t bytes_held(const char *codec, uint32_t hops)
 {
     static deed act;
     group_rig rig;
-    rig_link(&rig, "loop://state-%d", 2, codec, NULL);
-    for (int r = 0; r < 2; r++) rig.config[r].hops = hops;
-    rig_open(&rig);
+    rig_start_hops(&rig, "loop://state-%d", 2, codec, hops);
     for (int visit = 0; visit < 2; visit++) run(&act, &rig, 1, FLOATS, visit);
     uint64_t held[2];
     for (int r = 0; r < 2; r++) held[r] = contributed(&rig, r).state_bytes;
@@ -175,9 +168,7 @@ static void forget_slot_1(uint32_t hops)
 {
     static deed act;
     group_rig rig;
-    rig_link(&rig, "loop://state-%d", 3, "delta:bits=3", NULL);
-    for (int r = 0; r < 3; r++) rig.config[r].hops = hops;
-    rig_open(&rig);
+    rig_start_hops(&rig, "loop://state-%d", 3, "delta:bits=3", hops);
     for (int visit = 0; visit < 2; visit++) {
         run(&act, &rig, 1, FLOATS, visit);
         run(&act, &rig, 2, FLOATS, visit);
