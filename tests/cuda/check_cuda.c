@@ -271,8 +271,4 @@ TEST(compact_copies_equal_those_of_the_cpu)
     }
 }
 
-int main(int argc, char **argv)
-{
-    share = test_share(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(share = test_share(argc, argv))

@@ -576,8 +576,4 @@ TEST(damaged_payloads_are_refused_as_by_the_cpu)
     assert_in_range(wrong, draws / 4, draws); /* otherwise the damage is not worth much */
 }
 
-int main(int argc, char **argv)
-{
-    share = test_share(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(share = test_share(argc, argv))

@@ -169,8 +169,4 @@ TEST(tensors_equal_those_of_the_cpu)
     check(sample_spec_decode, sample_compare_decode, 1800);
 }
 
-int main(int argc, char **argv)
-{
-    share = test_share(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(share = test_share(argc, argv))

@@ -221,8 +221,4 @@ TEST(dithers_may_make_values_escape)
     }
 }
 
-int main(int argc, char **argv)
-{
-    share = test_share(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(share = test_share(argc, argv))

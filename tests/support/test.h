@@ -74,6 +74,14 @@ static inline int test_run(int (*set_up)(void **state), int (*tear_down)(void **
         return test_run(set_up, tear_down);                                                        \
     }
 
+/* The same for a program that first does something with its arguments, argc and argv. */
+#define RUN_TESTS_AFTER(statement)                                                                 \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        statement;                                                                                 \
+        return test_run(NULL, NULL);                                                               \
+    }
+
 /* The same for a program with one argument, to which it sets `word`, a variable of the file. */
 #define RUN_TESTS_GIVEN(word)                                                                      \
     int main(int argc, char **argv)                                                                \
