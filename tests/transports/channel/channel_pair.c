@@ -82,14 +82,18 @@ void channels_try_open(test_channels *channels)
     pthread_join(other, NULL);
 }
 
+void channels_must_open(test_channels *channels)
+{
+    channels_try_open(channels);
+    for (int i = 0; i < 2; i++)
+        if (channels->status[i] != DW_OK)
+            fail_msg("%s, end %d: %s", channels->links.uri, i, channels->why[i].text);
+}
+
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config)
 {
     channels_prepare(channels, backend, config, config);
-    /* The hellos are the messages 0 and 1 on the control tag. */
-    channels_try_open(channels);
-    for (int i = 0; i < 2; i++) {
-        if (channels->status[i] != DW_OK) fail_msg("end %d: %s", i, channels->why[i].text);
-    }
+    channels_must_open(channels); /* the hellos are the messages 0 and 1 on the control tag */
 }
 
 static void *close_sender(void *context)
@@ -135,7 +139,7 @@ void channels_lose_state(test_channels *channels)
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C])
+dw_tensor channels_make_tensor(int i, dw_key keys[N], float x[N * T * C])
 {
     test_random random = {.state = (uint64_t)(i % (KEYS / N)) + 1};
     test_fill(&random, x, DW_F32, N * T * C, 1.0f);
@@ -143,14 +147,14 @@ void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C])
     for (int k = 0; k < N * T * C; k++) x[k] += 0.05f * test_normal(&drift);
     for (int n = 0; n < N; n++)
         keys[n] = (dw_key){.sample = (uint64_t)(i % (KEYS / N)) * N + (uint64_t)n, .slice = 4};
+    return dw_tensor_3d(x, DW_F32, N, T, C);
 }
 
 void channels_send(test_channels *channels, int i)
 {
     dw_key keys[N];
     float x[N * T * C];
-    channels_make_tensor(i, keys, x);
-    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = channels_make_tensor(i, keys, x);
     dw_status status = where_send(channels->end[0], keys, &view);
     if (status != DW_OK)
         fail_msg("send %d: %d, %s", i, (int)status, dw_channel_why(channels->end[0]));
@@ -180,8 +184,7 @@ void channels_expect(test_channels *channels, test_reference *reference, int i)
 {
     dw_key keys[N], got_keys[N];
     float x[N * T * C], y[N * T * C], got[N * T * C];
-    channels_make_tensor(i, keys, x);
-    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
+    dw_tensor view = channels_make_tensor(i, keys, x), out = dw_tensor_3d(y, DW_F32, N, T, C);
     assert_int_equal(i, reference->next++);
     test_pair_encode(&reference->pair, keys, &view);
     assert_int_equal(test_pair_decode(&reference->pair, &out), DW_OK);
@@ -223,8 +226,7 @@ void channels_carry(const suite_backend *backend, const char *config, int tensor
     test_channels channels;
     channels_prepare(&channels, backend, config, config);
     for (size_t i = 0; i < n_plans; i++) channels.wire.plans[i] = plans[i];
-    channels_try_open(&channels);
-    for (int i = 0; i < 2; i++) assert_int_equal(channels.status[i], DW_OK);
+    channels_must_open(&channels);
     test_reference reference = {.next = 0};
     char own[DW_CONFIG_TEXT_BYTES];
     dw_config alike = channels.codec[0];

@@ -25,6 +25,20 @@ typedef struct test_plan {
 
 enum { NO_FLIP = 0x7fffffff };
 
+/* Plans for the messages first to last of a tag. */
+#define DAMAGE(which, first, last, at)                                                             \
+    {                                                                                              \
+        DW_TAG_##which, first, last, SUITE_PASS, at                                                \
+    }
+#define LOSE(which, first, last)                                                                   \
+    {                                                                                              \
+        DW_TAG_##which, first, last, SUITE_DROP, NO_FLIP                                           \
+    }
+#define DOUBLE(which, first, last)                                                                 \
+    {                                                                                              \
+        DW_TAG_##which, first, last, SUITE_TWICE, NO_FLIP                                          \
+    }
+
 typedef struct test_wire {
     pthread_mutex_t lock;
     test_plan plans[4];
@@ -47,6 +61,7 @@ extern const suite_backend channels_backends[3]; /* loop, tcp, shaped */
 void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends,
                       const char *receives);
 void channels_try_open(test_channels *channels); /* may fail: see `status` */
+void channels_must_open(test_channels *channels);
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config);
 void channels_close(test_channels *channels);
 
@@ -57,8 +72,8 @@ dw_counters channels_received(dw_channel *channel);
 /* Replaces the receiver's decoder by a new one, as after a crash. */
 void channels_lose_state(test_channels *channels);
 
-/* Makes tensor number i, for N of the KEYS keys. The values drift from epoch to epoch. */
-void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
+/* Makes tensor number i, for N of the KEYS keys, in x. The values drift from epoch to epoch. */
+dw_tensor channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
 void channels_send(test_channels *channels, int i);
 dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],
                            float y[N * T * C]);

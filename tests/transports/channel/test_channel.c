@@ -309,8 +309,7 @@ TEST(sending_to_a_closed_end_is_an_error)
     channels.end[1] = NULL;
     dw_key keys[N];
     float x[N * T * C];
-    channels_make_tensor(0, keys, x);
-    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = channels_make_tensor(0, keys, x);
     dw_status status = DW_OK;
     for (int i = 0; i < 5000 && status == DW_OK; i++) {
         status = where_send(channels.end[0], keys, &view);
@@ -327,8 +326,7 @@ TEST(a_dead_link_ends_the_channel_with_its_reason)
     dw_link_cancel(channels.links.link[0]);
     dw_key keys[N];
     float x[N * T * C];
-    channels_make_tensor(0, keys, x);
-    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = channels_make_tensor(0, keys, x);
     assert_int_equal(where_send(channels.end[0], keys, &view), DW_ERR_CANCELLED);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, x), DW_ERR_PEER);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "127.0.0.1"));
@@ -365,8 +363,4 @@ TEST(does_not_allocate_in_steady_state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    where_begin(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(where_begin(argc, argv))

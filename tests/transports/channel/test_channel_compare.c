@@ -343,8 +343,4 @@ TEST(a_dead_peer_ends_it)
     channels_close(&channels);
 }
 
-int main(int argc, char **argv)
-{
-    where_begin(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(where_begin(argc, argv))

@@ -46,8 +46,7 @@ TEST(streams_are_for_channels_on_a_device)
     channels_open(&channels, &channels_backends[0], "raw:f32");
     dw_key keys[N];
     float x[N * T * C];
-    channels_make_tensor(0, keys, x);
-    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = channels_make_tensor(0, keys, x);
     dw_channel *sender = channels.end[0], *receiver = channels.end[1];
     assert_int_equal(dw_channel_send(sender, NULL, &view, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_channel_send(sender, keys, NULL, NULL), DW_ERR_ARGUMENT);
@@ -81,8 +80,7 @@ TEST(a_stream_that_captures_is_refused)
     for (int i = 0; i < 6; i++) {
         dw_key keys[N];
         float x[N * T * C];
-        channels_make_tensor(i, keys, x);
-        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        dw_tensor view = channels_make_tensor(i, keys, x);
         long enqueued = fake->launches + fake->copies;
         fake->capturing = true;
         assert_int_equal(where_send(channels.end[0], keys, &view), DW_ERR_ARGUMENT);
@@ -112,8 +110,7 @@ TEST(a_stream_that_fails_ends_its_direction)
         dw_key keys[N];
         float x[N * T * C];
         channels_open(&channels, &channels_backends[0], "delta:bits=4,replies=never");
-        channels_make_tensor(0, keys, x);
-        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        dw_tensor view = channels_make_tensor(0, keys, x);
         if (end) channels_send(&channels, 0);
         for (int i = 0; i < 3; i++) {
             fake->broken_stream = i == 0;
@@ -141,8 +138,7 @@ TEST(a_failing_driver_is_reported)
             float x[N * T * C];
             dw_status status[2];
             channels_open(&channels, &channels_backends[0], "delta:bits=4,key=raw,replies=never");
-            channels_make_tensor(0, keys, x);
-            dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+            dw_tensor view = channels_make_tensor(0, keys, x);
             for (int i = 0; i < 2; i++) {
                 fake->calls = 0;
                 fake->fail_at = i == end ? at : -1;
@@ -215,8 +211,4 @@ TEST(a_larger_tensor_gets_more_memory)
     }
 }
 
-int main(int argc, char **argv)
-{
-    where_begin(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(where_begin(argc, argv))

@@ -8,18 +8,17 @@ TEST(heals_a_frame_that_was_damaged_anywhere)
 {
     /* Every byte of the envelope, then the frame's magic, version, header, tables, payload. */
     for (int at = AT_ENVELOPE; at < AT_FRAME; at++) {
-        const test_plan plan = {.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = at};
+        const test_plan plan = DAMAGE(FRAMES, 4, 4, at);
         channels_carry(&channels_backends[0], channels_configs[2], 8, 4, &plan, 1);
     }
     static const int places[] = {0,  4,  5,  6,  7,  8,  16,  24,  33,  37, 48,
                                  64, 72, 79, 80, 92, 96, 104, 119, 160, 200};
     for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-        const test_plan plan = {
-            .which = DW_TAG_FRAMES, .first = 4, .last = 5, .flip_at = AT_FRAME + places[p]};
+        const test_plan plan = DAMAGE(FRAMES, 4, 5, AT_FRAME + places[p]);
         for (int c = 0; c < CHANNELS_CONFIGS; c++)
             channels_carry(&channels_backends[p % 2], channels_configs[c], 9, 4, &plan, 1);
     }
-    const test_plan last_byte = {.which = DW_TAG_FRAMES, .first = 0, .last = 6, .flip_at = -1};
+    const test_plan last_byte = DAMAGE(FRAMES, 0, 6, -1);
     for (int c = 0; c < CHANNELS_CONFIGS; c++)
         channels_carry(&channels_backends[2], channels_configs[c], 9, 5, &last_byte, 1);
 }
@@ -27,12 +26,10 @@ TEST(heals_a_frame_that_was_damaged_anywhere)
 TEST(heals_when_the_resent_frame_is_damaged_too)
 {
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
-        const test_plan body[] = {{.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = -1},
-                                  {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = -1}};
+        const test_plan body[] = {DAMAGE(FRAMES, 4, 4, -1), DAMAGE(RESENT, 0, 1, -1)};
         channels_carry(&channels_backends[0], channels_configs[c], 9, 4, body, 2);
-        const test_plan envelope[] = {
-            {.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = AT_ENVELOPE + 8},
-            {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = AT_ENVELOPE + 8}};
+        const test_plan envelope[] = {DAMAGE(FRAMES, 4, 4, AT_ENVELOPE + 8),
+                                      DAMAGE(RESENT, 0, 1, AT_ENVELOPE + 8)};
         channels_carry(&channels_backends[1], channels_configs[c], 9, 4, envelope, 2);
     }
 }
@@ -43,18 +40,15 @@ TEST(heals_when_acknowledgements_and_requests_are_damaged)
         /* Control messages 0 and 1 are the hellos, 2 and 3 acknowledge two frames, and 4 requests
          * the third one, which is damaged. The request is damaged, too, and so is its first
          * repetition. */
-        const test_plan request[] = {
-            {.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
-            {.which = DW_TAG_CONTROL, .first = 4, .last = 5, .flip_at = AT_ENVELOPE + 8}};
+        const test_plan request[] = {DAMAGE(FRAMES, 2, 2, -1),
+                                     DAMAGE(CONTROL, 4, 5, AT_ENVELOPE + 8)};
         channels_carry(&channels_backends[0], channels_configs[c], 9, 4, request, 2);
-        const test_plan acknowledgements = {
-            .which = DW_TAG_CONTROL, .first = 2, .last = 6, .flip_at = AT_ENVELOPE + 4};
+        const test_plan acknowledgements = DAMAGE(CONTROL, 2, 6, AT_ENVELOPE + 4);
         channels_carry(&channels_backends[0], channels_configs[c], 30, 4, &acknowledgements, 1);
         /* Requests to repeat damaged acknowledgements must not count as attempts at a damaged
          * frame. */
-        const test_plan later[] = {
-            {.which = DW_TAG_CONTROL, .first = 2, .last = 7, .flip_at = AT_ENVELOPE + 4},
-            {.which = DW_TAG_FRAMES, .first = 8, .last = 8, .flip_at = -1}};
+        const test_plan later[] = {DAMAGE(CONTROL, 2, 7, AT_ENVELOPE + 4),
+                                   DAMAGE(FRAMES, 8, 8, -1)};
         channels_carry(&channels_backends[0], channels_configs[c], 12, 3, later, 2);
     }
 }
@@ -62,25 +56,12 @@ TEST(heals_when_acknowledgements_and_requests_are_damaged)
 TEST(drops_duplicates_and_fetches_what_was_lost)
 {
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
-        const test_plan twice = {.which = DW_TAG_FRAMES,
-                                 .first = 2,
-                                 .last = 5,
-                                 .verdict = SUITE_TWICE,
-                                 .flip_at = NO_FLIP};
+        const test_plan twice = DOUBLE(FRAMES, 2, 5);
         channels_carry(&channels_backends[0], channels_configs[c], 12, 4, &twice, 1);
-        const test_plan lost = {.which = DW_TAG_FRAMES,
-                                .first = 3,
-                                .last = 4,
-                                .verdict = SUITE_DROP,
-                                .flip_at = NO_FLIP};
+        const test_plan lost = LOSE(FRAMES, 3, 4);
         channels_carry(&channels_backends[0], channels_configs[c], 12, 4, &lost, 1);
-        const test_plan answers = {.which = DW_TAG_RESENT,
-                                   .first = 0,
-                                   .last = 5,
-                                   .verdict = SUITE_TWICE,
-                                   .flip_at = NO_FLIP};
-        const test_plan both[] = {{.which = DW_TAG_FRAMES, .first = 3, .last = 4, .flip_at = -1},
-                                  answers};
+        const test_plan answers = DOUBLE(RESENT, 0, 5);
+        const test_plan both[] = {DAMAGE(FRAMES, 3, 4, -1), answers};
         channels_carry(&channels_backends[1], channels_configs[c], 12, 4, both, 2);
     }
 }
@@ -109,8 +90,7 @@ TEST(frames_are_shown_at_both_ends)
     shown s = {0};
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], channels_configs[0], channels_configs[0]);
-    channels.wire.plans[0] =
-        (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
+    channels.wire.plans[0] = (test_plan)DAMAGE(FRAMES, 1, 1, -1);
     for (int end = 0; end < 2; end++) {
         channels.config[end].on_frame = show;
         channels.config[end].frame_context = &s;
@@ -135,10 +115,8 @@ TEST(gives_up_on_a_frame_that_never_arrives_whole)
 {
     test_channels channels;
     channels_prepare(&channels, &channels_backends[1], channels_configs[2], channels_configs[2]);
-    channels.wire.plans[0] =
-        (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
-    channels.wire.plans[1] =
-        (test_plan){.which = DW_TAG_RESENT, .first = 0, .last = 1000, .flip_at = -1};
+    channels.wire.plans[0] = (test_plan)DAMAGE(FRAMES, 1, 1, -1);
+    channels.wire.plans[1] = (test_plan)DAMAGE(RESENT, 0, 1000, -1);
     channels_try_open(&channels);
     for (int i = 0; i < 3; i++) channels_send(&channels, i);
     assert_int_equal(channels_take(&channels), DW_OK);
@@ -191,10 +169,8 @@ TEST(without_replies_a_damaged_frame_is_an_error)
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "direct:bits=8,replies=never",
                      "direct:bits=8,replies=never");
-    channels.wire.plans[0] =
-        (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
-    channels.wire.plans[1] =
-        (test_plan){.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = AT_ENVELOPE + 9};
+    channels.wire.plans[0] = (test_plan)DAMAGE(FRAMES, 1, 1, -1);
+    channels.wire.plans[1] = (test_plan)DAMAGE(FRAMES, 2, 2, AT_ENVELOPE + 9);
     channels_try_open(&channels);
     for (int i = 0; i < 4; i++) channels_send(&channels, i);
     const dw_status expected[] = {DW_OK, DW_ERR_CORRUPT, DW_ERR_CORRUPT, DW_OK};
@@ -321,8 +297,7 @@ static void *send_all(void *context)
     for (int i = 0; i < ROUNDS && traffic->status == DW_OK; i++) {
         dw_key keys[N];
         float x[N * T * C];
-        channels_make_tensor(i, keys, x);
-        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        dw_tensor view = channels_make_tensor(i, keys, x);
         traffic->status = where_send(traffic->channels->end[traffic->end], keys, &view);
         if (i % 16 == 0) channels_received(traffic->channels->end[traffic->end]);
     }
@@ -379,14 +354,10 @@ TEST(both_directions_run_at_once_and_heal)
         test_channels channels;
         channels_prepare(&channels, &channels_backends[b], "delta:bits=4", "delta:bits=4");
         channels.config[0].recv = channels.config[1].send = &channels.codec[0];
-        channels.wire.plans[0] =
-            (test_plan){.which = DW_TAG_FRAMES, .first = 20, .last = 29, .flip_at = -1};
-        channels.wire.plans[1] = (test_plan){
-            .which = DW_TAG_FRAMES, .first = 200, .last = 209, .flip_at = AT_ENVELOPE + 8};
-        channels.wire.plans[2] =
-            (test_plan){.which = DW_TAG_RESENT, .first = 3, .last = 3, .flip_at = -1};
-        channels.wire.plans[3] = (test_plan){
-            .which = DW_TAG_CONTROL, .first = 40, .last = 41, .flip_at = AT_ENVELOPE + 1};
+        channels.wire.plans[0] = (test_plan)DAMAGE(FRAMES, 20, 29, -1);
+        channels.wire.plans[1] = (test_plan)DAMAGE(FRAMES, 200, 209, AT_ENVELOPE + 8);
+        channels.wire.plans[2] = (test_plan)DAMAGE(RESENT, 3, 3, -1);
+        channels.wire.plans[3] = (test_plan)DAMAGE(CONTROL, 40, 41, AT_ENVELOPE + 1);
         channels_try_open(&channels);
         test_traffic all[4] = {{&channels, 0, DW_OK},
                                {&channels, 1, DW_OK},
@@ -405,8 +376,4 @@ TEST(both_directions_run_at_once_and_heal)
     }
 }
 
-int main(int argc, char **argv)
-{
-    where_begin(argc, argv);
-    return test_run(NULL, NULL);
-}
+RUN_TESTS_AFTER(where_begin(argc, argv))

@@ -105,10 +105,8 @@ TEST(link_counters_are_filled_for_callers_of_any_age)
 {
     static const suite_backend loop = {.name = "loop", .uri = "loop://counted-%d"};
     suite_pair pair;
-    suite_prepare(&pair, &loop);
-    suite_open(&pair);
-    suite_send(pair.link[0], TAG, 1, 100);
-    suite_expect(pair.link[1], TAG, 1, 100);
+    suite_start(&pair, &loop);
+    suite_pass(pair.link, 0, TAG, 1, 100);
     GROWN(dw_link_counters) counters;
     memset(&counters, 0xee, sizeof counters);
     counters.known.struct_size = offsetof(dw_link_counters, bytes_sent);
@@ -144,8 +142,7 @@ TEST(channel_configs_of_any_age_are_accepted)
     static const suite_backend loop = {.name = "loop", .uri = "loop://channels-%d"};
     suite_pair pair;
     dw_why why;
-    suite_prepare(&pair, &loop);
-    suite_open(&pair);
+    suite_start(&pair, &loop);
     GROWN(dw_config) codec;
     memset(&codec, 0, sizeof codec);
     assert_int_equal(dw_config_parse(&codec.known, "direct:bits=6", NULL), DW_OK);

@@ -307,8 +307,7 @@ TEST(messages_are_limited_by_the_backend)
     for (int i = 0; i < 2; i++) {
         char data[SHORT_BYTES + 1] = "";
         assert_int_equal(dw_link_send(pair.link[i], TAG, data, sizeof data), DW_ERR_LIMIT);
-        suite_send(pair.link[i], TAG, 1, SHORT_BYTES);
-        suite_expect(pair.link[1 - i], TAG, 1, SHORT_BYTES);
+        suite_pass(pair.link, i, TAG, 1, SHORT_BYTES);
     }
     suite_close(&pair);
 }
@@ -390,16 +389,14 @@ static int64_t standby_left(dw_link *link)
 
 static void call_once(suite_pair *pair)
 {
-    suite_send(pair->link[0], TAG, 1, SHORT_BYTES);
-    suite_expect(pair->link[1], TAG, 1, SHORT_BYTES);
+    suite_pass(pair->link, 0, TAG, 1, SHORT_BYTES);
 }
 
 TEST(link_thread_wakes_rarely_while_callers_come_again)
 {
     const suite_backend loop = {.name = "loop", .uri = "loop://standby-%d", .one_process = 1};
     suite_pair pair;
-    suite_prepare(&pair, &loop);
-    suite_open(&pair);
+    suite_start(&pair, &loop);
     dw_link *link = pair.link[1];
     for (int round = 0; round < 2; round++) {
         int64_t begun_ns = dw_now_ns(), patience_ns = (int64_t)SUITE_PATIENCE_MS * DW_NS_PER_MS,
@@ -458,8 +455,7 @@ TEST(every_link_call_refuses_null)
     dw_link_close(NULL);
     const suite_backend loop = {.name = "loop", .uri = "loop://null-%d", .one_process = 1};
     suite_pair pair;
-    suite_prepare(&pair, &loop);
-    suite_open(&pair);
+    suite_start(&pair, &loop);
     assert_int_equal(dw_link_send(pair.link[0], 1, NULL, 1), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_send_begin(pair.link[0], 1, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_recv(pair.link[0], 1, 0, NULL, &len), DW_ERR_ARGUMENT);

@@ -41,8 +41,7 @@ static void set_up(board *b, const suite_backend *backend)
     b->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     assert_true(b->wake_fd >= 0);
     for (int i = 0; i < LINKS; i++) {
-        suite_prepare(&b->pair[i], backend);
-        suite_open(&b->pair[i]);
+        suite_start(&b->pair[i], backend);
         b->here[i] = b->pair[i].link[0];
     }
 }

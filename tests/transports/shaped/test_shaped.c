@@ -18,8 +18,7 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
 {
     const suite_backend backend = {.name = "shaped", .uri = uri, .one_process = 1};
     suite_pair pair;
-    suite_prepare(&pair, &backend);
-    suite_open(&pair);
+    suite_start(&pair, &backend);
     unsigned char *data = calloc(1, len);
     void *got;
     size_t got_len;
@@ -105,8 +104,7 @@ TEST(the_two_directions_do_not_slow_each_other)
     int64_t until = suite_now_ns() + patience_ns;
     while (least > expected * slack && suite_now_ns() < until) {
         suite_pair pair;
-        suite_prepare(&pair, &backend);
-        suite_open(&pair);
+        suite_start(&pair, &backend);
         one_way ways[2] = {{pair.link[0], pair.link[1]}, {pair.link[1], pair.link[0]}};
         pthread_t threads[2];
         int64_t begun = suite_now_ns();
@@ -143,8 +141,7 @@ TEST(counts_the_bytes_on_the_wire)
     const suite_backend backend = {.name = "shaped",
                                    .uri = "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:0"};
     suite_pair pair;
-    suite_prepare(&pair, &backend);
-    suite_open(&pair);
+    suite_start(&pair, &backend);
     static char data[1000];
     void *got;
     size_t len;
@@ -172,8 +169,7 @@ TEST(flush_returns_after_messages_are_counted)
     const suite_backend backend = {.name = "shaped",
                                    .uri = "shaped:rate=1mbit/loop://shaped-count-%d"};
     suite_pair pair;
-    suite_prepare(&pair, &backend);
-    suite_open(&pair);
+    suite_start(&pair, &backend);
     static char data[1000];
     dw_link_counters before = counted(pair.link[0]);
     for (uint64_t n = 1; n <= 8; n++) {

@@ -88,6 +88,12 @@ void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
     dw_link_release(link, data);
 }
 
+void suite_pass(dw_link *const links[2], uint64_t from, uint32_t tag, uint64_t n, size_t len)
+{
+    suite_send(links[from], tag, n, len);
+    suite_expect(links[!from], tag, n, len);
+}
+
 dw_status suite_receive(dw_link *link, uint32_t tag, int timeout_ms)
 {
     void *data;
@@ -196,6 +202,12 @@ void suite_open(suite_pair *pair)
             fail_msg("opening end %d gave %d: %s", i, (int)pair->status[i], pair->why[i].text);
         }
     }
+}
+
+void suite_start(suite_pair *pair, const suite_backend *backend)
+{
+    suite_prepare(pair, backend);
+    suite_open(pair);
 }
 
 static void *close_listener(void *context)

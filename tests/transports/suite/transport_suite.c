@@ -11,8 +11,7 @@ static const suite_backend *tested;
 
 static void open_pair(suite_pair *pair)
 {
-    suite_prepare(pair, tested);
-    suite_open(pair);
+    suite_start(pair, tested);
 }
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -50,10 +49,8 @@ TEST(carries_64_mebibytes_in_one_message)
     suite_pair pair;
     open_pair(&pair);
     size_t len = (size_t)64 << 20;
-    suite_send(pair.link[1], TAG, 1, len);
-    suite_expect(pair.link[0], TAG, 1, len);
-    suite_send(pair.link[1], TAG, 2, 1);
-    suite_expect(pair.link[0], TAG, 2, 1);
+    suite_pass(pair.link, 1, TAG, 1, len);
+    suite_pass(pair.link, 1, TAG, 2, 1);
     suite_close(&pair);
 }
 
@@ -168,8 +165,7 @@ TEST(does_not_allocate_in_steady_state)
             suite_send(pair.link[0], TAG + (uint32_t)n, n, some_length(n + 7));
         for (uint64_t n = 0; n < 8; n++) {
             suite_expect(pair.link[1], TAG + (uint32_t)n, n, some_length(n + 7));
-            suite_send(pair.link[1], TAG, n, 30);
-            suite_expect(pair.link[0], TAG, n, 30);
+            suite_pass(pair.link, 1, TAG, n, 30);
         }
         /* A message may be received before its sender knows. Without the flush, a round could begin
          * with one more buffer in use than any round before. */
@@ -214,8 +210,7 @@ TEST(answers_pending_when_the_queue_is_full)
     uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
-    suite_send(pair.link[0], TAG, sent, len);
-    suite_expect(pair.link[1], TAG, sent, len);
+    suite_pass(pair.link, 0, TAG, sent, len);
     suite_close(&pair);
 }
 
@@ -265,8 +260,7 @@ TEST(refuses_messages_beyond_the_limit_of_either_end)
     assert_int_equal(dw_link_send_begin(pair.link[0], TAG, 9001, &room), DW_ERR_LIMIT);
     assert_int_equal(dw_link_wait_room(pair.link[0], 9001, 0), DW_ERR_LIMIT);
     assert_int_equal(dw_link_send_begin(pair.link[1], TAG, 9001, &room), DW_ERR_LIMIT);
-    suite_send(pair.link[1], TAG, 1, 9000);
-    suite_expect(pair.link[0], TAG, 1, 9000);
+    suite_pass(pair.link, 1, TAG, 1, 9000);
     suite_close(&pair);
 }
 
@@ -308,8 +302,7 @@ TEST(handlers_get_messages_in_order_and_may_send)
     assert_int_equal(atomic_load(&echo.wrong), 0);
     assert_int_equal(atomic_load(&echo.seen), N);
     assert_false(pthread_equal(echo.thread, pthread_self()));
-    suite_send(pair.link[0], TAG, 77, 10);
-    suite_expect(pair.link[1], TAG, 77, 10);
+    suite_pass(pair.link, 0, TAG, 77, 10);
     assert_int_equal(atomic_load(&echo.seen), N);
     suite_close(&pair);
 }

@@ -55,6 +55,7 @@ void suite_prepare(suite_pair *pair, const suite_backend *backend);
 void suite_try_open(suite_pair *pair);
 /* The same, but the test fails unless both are open. */
 void suite_open(suite_pair *pair);
+void suite_start(suite_pair *pair, const suite_backend *backend); /* suite_prepare, suite_open */
 void suite_close(suite_pair *pair); /* both ends at the same time, as two processes would */
 
 /* Byte i of message number n. */
@@ -66,6 +67,8 @@ int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
 /* Sends message n, waiting for room in the queue. suite_expect receives and checks it. */
 void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len);
 void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len);
+/* Sends message n from this end, and receives it at the other one. */
+void suite_pass(dw_link *const links[2], uint64_t from, uint32_t tag, uint64_t n, size_t len);
 /* Receives a message and drops it. Returns what dw_link_recv returns. */
 dw_status suite_receive(dw_link *link, uint32_t tag, int timeout_ms);
 /* Sends messages that nobody receives, until the receiver has reached its limit and nothing has

@@ -27,8 +27,7 @@ static const suite_backend *tested;
 
 static void open_pair(suite_pair *pair)
 {
-    suite_prepare(pair, tested);
-    suite_open(pair);
+    suite_start(pair, tested);
 }
 
 /* ---- A peer that is killed: its test forks, and is first so that there is only one thread ---- */
@@ -225,8 +224,7 @@ TEST(a_peer_that_leaves_within_a_message_is_an_error)
 {
     suite_pair pair;
     open_pair(&pair);
-    suite_send(pair.link[0], TAG, 0, 100);
-    suite_expect(pair.link[1], TAG, 0, 100);
+    suite_pass(pair.link, 0, TAG, 0, 100);
     for (uint64_t n = 1; n < 6; n++) suite_send(pair.link[0], TAG, n, (size_t)32 << 20);
     dw_link_cancel(pair.link[0]);
     /* Complete messages may be received, then an error, but never a part of a message. */
@@ -419,8 +417,7 @@ TEST(an_idle_link_stays_open)
     pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = LIMIT_MS;
     suite_open(&pair);
     for (uint64_t n = 0; n < 2; n++) {
-        suite_send(pair.link[0], TAG, n, 5000);
-        suite_expect(pair.link[1], TAG, n, 5000);
+        suite_pass(pair.link, 0, TAG, n, 5000);
         assert_int_equal(suite_receive(pair.link[1], TAG, IDLE_MS), DW_PENDING);
         assert_int_equal(suite_receive(pair.link[0], TAG, 0), DW_PENDING);
     }
@@ -430,8 +427,7 @@ TEST(an_idle_link_stays_open)
 TEST(open_times_out_without_a_peer)
 {
     suite_pair pair;
-    suite_prepare(&pair, tested);
-    suite_open(&pair); /* finds an address on which nobody listens afterwards */
+    suite_start(&pair, tested); /* finds an address on which nobody listens afterwards */
     char uri[512];
     snprintf(uri, sizeof uri, "%s", pair.uri);
     suite_close(&pair);
@@ -554,8 +550,7 @@ TEST(a_message_of_unknown_kind_ends_the_link)
     suite_set_spoiler(&(suite_spoiler){.spoil = forge_kind});
     suite_open(&pair);
     suite_set_spoiler(NULL);
-    suite_send(pair.link[1], TAG, 0, 50);
-    suite_expect(pair.link[0], TAG, 0, 50);
+    suite_pass(pair.link, 1, TAG, 0, 50);
     suite_send(pair.link[1], TAG, 1, 50);
     assert_int_equal(suite_receive(pair.link[0], TAG, SUITE_PATIENCE_MS), DW_ERR_PROTOCOL);
     assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_PROTOCOL);

@@ -203,10 +203,7 @@ TEST(links_work_over_ipv6)
     for (int i = 0; i < 2; i++)
         if (pair.status[i] != DW_OK) fail_msg("%s", pair.why[i].text);
     assert_non_null(strstr(pair.uri, "tcp://[::1]:"));
-    for (uint64_t n = 0; n < 4; n++) {
-        suite_send(pair.link[n & 1], TAG, n, 3000000);
-        suite_expect(pair.link[!(n & 1)], TAG, n, 3000000);
-    }
+    for (uint64_t n = 0; n < 4; n++) suite_pass(pair.link, n & 1, TAG, n, 3000000);
     suite_close(&pair);
 }
 

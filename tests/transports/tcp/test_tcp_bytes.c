@@ -62,8 +62,7 @@ TEST(reads_and_writes_may_be_short)
 {
     for (int most = 1; most <= 13; most += 3) {
         suite_pair pair;
-        suite_prepare(&pair, most % 2 ? &tcp4 : &tcp_one);
-        suite_open(&pair);
+        suite_start(&pair, most % 2 ? &tcp4 : &tcp_one);
         atomic_store(&at_most, most);
         for (uint64_t n = 0; n < 60; n++) {
             suite_send(pair.link[0], TAG, n, n * 3);
@@ -105,8 +104,7 @@ typedef struct kernel_counts {
 TEST(counters_agree_with_the_kernel)
 {
     suite_pair pair;
-    suite_prepare(&pair, &tcp_one);
-    suite_open(&pair);
+    suite_start(&pair, &tcp_one);
     static char data[3000];
     void *got;
     size_t len;

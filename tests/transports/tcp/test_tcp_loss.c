@@ -59,19 +59,14 @@ TEST(retransmissions_are_counted)
 {
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
-    suite_prepare(&pair, &tcp);
-    suite_open(&pair);
+    suite_start(&pair, &tcp);
     int port = port_of(pair.uri);
-    suite_send(pair.link[1], TAG, 0, LONG);
-    suite_expect(pair.link[0], TAG, 0, LONG);
+    suite_pass(pair.link, 1, TAG, 0, LONG);
     expect_same_as_kernel(pair.link[1], port);
     uint64_t before = counted(pair.link[1]).retransmits;
     /* The queue holds only a few packets; packets that do not fit are lost. */
     assert_int_equal(run("tc qdisc add dev lo root tbf rate 100mbit burst 5kb limit 15kb"), 0);
-    for (uint64_t n = 0; n < 4; n++) {
-        suite_send(pair.link[1], TAG, n, LONG / 4);
-        suite_expect(pair.link[0], TAG, n, LONG / 4);
-    }
+    for (uint64_t n = 0; n < 4; n++) suite_pass(pair.link, 1, TAG, n, LONG / 4);
     expect_same_as_kernel(pair.link[1], port);
     assert_true(counted(pair.link[1]).retransmits > before);
     /* The kernel repaired all losses: the link itself sent nothing again. */

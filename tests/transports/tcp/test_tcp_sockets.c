@@ -104,8 +104,7 @@ TEST(connection_without_a_hello_is_closed_after_ten_seconds)
     static const char hello[] = "DWTCP\n\2C";
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
-    suite_prepare(&pair, &tcp);
-    suite_open(&pair);
+    suite_start(&pair, &tcp);
     suite_listener waiting = {.uri = "tcp://127.0.0.1:0"};
     suite_listen(&waiting);
     enum { STRANGERS = 4, MS = 1000000 };
@@ -131,8 +130,7 @@ TEST(connection_without_a_hello_is_closed_after_ten_seconds)
         assert_in_range((gone_ns[i] - begun) / MS, 9900, 60000); /* later on a busy machine */
         close(strangers[i]);
     }
-    suite_send(pair.link[1], TAG, 1, 1000);
-    suite_expect(pair.link[0], TAG, 1, 1000);
+    suite_pass(pair.link, 1, TAG, 1, 1000);
     __atomic_store_n(&waiting.cancelled, 1, __ATOMIC_RELAXED);
     suite_listened(&waiting);
     assert_int_equal(waiting.status, DW_ERR_CANCELLED);

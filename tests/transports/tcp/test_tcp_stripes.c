@@ -22,10 +22,7 @@ TEST(the_smaller_number_of_stripes_counts)
         proxy_pair pair = {.options = {wishes[i][0], wishes[i][1]}};
         proxy_pair_open(&pair);
         wait_for_stripes(&pair, counts[i]);
-        for (uint64_t n = 0; n < 30; n++) {
-            suite_send(pair.link[n & 1], TAG, n, (size_t)n * 50000);
-            suite_expect(pair.link[!(n & 1)], TAG, n, (size_t)n * 50000);
-        }
+        for (uint64_t n = 0; n < 30; n++) suite_pass(pair.link, n & 1, TAG, n, (size_t)n * 50000);
         assert_int_equal(proxy_count(pair.proxy), counts[i]);
         assert_int_equal(counted(pair.link[0]).resent_bytes, 0);
         proxy_pair_close(&pair);
@@ -36,10 +33,7 @@ TEST(a_stripe_that_never_connects_does_not_matter)
 {
     proxy_pair pair = {.options = {NULL, NULL}, .stalls_from = 1};
     proxy_pair_open(&pair);
-    for (uint64_t n = 0; n < 10; n++) {
-        suite_send(pair.link[n & 1], TAG, n, MEBIBYTE);
-        suite_expect(pair.link[!(n & 1)], TAG, n, MEBIBYTE);
-    }
+    for (uint64_t n = 0; n < 10; n++) suite_pass(pair.link, n & 1, TAG, n, MEBIBYTE);
     proxy_pair_close(&pair);
 }
 
@@ -50,10 +44,7 @@ static void open_with_one_stripe(proxy_pair *pair, const char *options)
     proxy_pair_open(pair);
     wait_for_stripes(pair, 4);
     /* The proxy has accepted them. The hellos, in both directions, take a moment more. */
-    for (uint64_t n = 0; n < 8; n++) {
-        suite_send(pair->link[n & 1], OPENING, n, 4 * MEBIBYTE);
-        suite_expect(pair->link[!(n & 1)], OPENING, n, 4 * MEBIBYTE);
-    }
+    for (uint64_t n = 0; n < 8; n++) suite_pass(pair->link, n & 1, OPENING, n, 4 * MEBIBYTE);
     for (int i = 1; i < 4; i++) proxy_stall(pair->proxy, i, 1);
 }
 
@@ -80,10 +71,7 @@ static void use_all_stripes(const char *options, size_t len)
     for (uint64_t n = 0; n < 2; n++) suite_send(pair.link[n], TAG, n, len);
     for (uint64_t n = 0; n < 2; n++) suite_expect(pair.link[!n], TAG, n, len);
     /* Later messages, because counters are not updated at once. */
-    for (uint64_t n = 2; n < 6; n++) {
-        suite_send(pair.link[n & 1], TAG, n, 10);
-        suite_expect(pair.link[!(n & 1)], TAG, n, 10);
-    }
+    for (uint64_t n = 2; n < 6; n++) suite_pass(pair.link, n & 1, TAG, n, 10);
     assert_true(counted(pair.link[0]).resent_bytes + counted(pair.link[1]).resent_bytes > 0);
     proxy_pair_close(&pair);
 }
@@ -117,10 +105,7 @@ TEST(a_stalled_stripe_does_not_block_the_others)
         assert_int_equal(counters.reconnects, 0);
     }
     proxy_stall(pair.proxy, PROXY_ALL, 0); /* late records must not be delivered twice */
-    for (int i = 0; i < 20; i++, n++) {
-        suite_send(pair.link[n & 1], TAG, n, MEBIBYTE);
-        suite_expect(pair.link[!(n & 1)], TAG, n, MEBIBYTE);
-    }
+    for (int i = 0; i < 20; i++, n++) suite_pass(pair.link, n & 1, TAG, n, MEBIBYTE);
     proxy_pair_close(&pair);
 }
 
@@ -211,8 +196,7 @@ TEST(a_port_can_serve_one_peer_after_the_other)
         proxy_pair_open(&pairs[i]);
     }
     for (int i = 0; i < 3; i++) {
-        suite_send(pairs[i].link[0], TAG, (uint64_t)i, 1000);
-        suite_expect(pairs[i].link[1], TAG, (uint64_t)i, 1000);
+        suite_pass(pairs[i].link, 0, TAG, (uint64_t)i, 1000);
         proxy_pair_close(&pairs[i]);
     }
 }

@@ -19,21 +19,18 @@ TEST(both_ends_know_the_tls_name_of_the_other)
     const suite_backend backend = {
         .name = "tls", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
     suite_pair pair;
-    suite_prepare(&pair, &backend);
-    suite_open(&pair);
+    suite_start(&pair, &backend);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
     assert_string_equal(dw_link_peer_name(pair.link[1]), "rank/0");
     assert_true(pair.link[0]->settings.session != 0);
     assert_true(pair.link[0]->settings.session == pair.link[1]->settings.session);
     uint64_t session = pair.link[0]->settings.session;
     suite_close(&pair);
-    suite_prepare(&pair, &backend);
-    suite_open(&pair);
+    suite_start(&pair, &backend);
     assert_true(pair.link[0]->settings.session != session);
     suite_close(&pair);
     const suite_backend plain = {.name = "plain", .uri = "tcp://127.0.0.1:0"};
-    suite_prepare(&pair, &plain);
-    suite_open(&pair);
+    suite_start(&pair, &plain);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "");
     assert_true(pair.link[0]->settings.session == 0);
     suite_close(&pair);
@@ -45,11 +42,9 @@ TEST(shaped_in_front_of_tls_works)
     const suite_backend backend = {
         .name = "tls", .uri = "shaped:delay=1ms/tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
     suite_pair pair;
-    suite_prepare(&pair, &backend);
-    suite_open(&pair);
+    suite_start(&pair, &backend);
     assert_string_equal(dw_link_peer_name(pair.link[1]), "rank/0");
-    suite_send(pair.link[0], MY_TAG, 1, 100000);
-    suite_expect(pair.link[1], MY_TAG, 1, 100000);
+    suite_pass(pair.link, 0, MY_TAG, 1, 100000);
     suite_close(&pair);
 }
 
