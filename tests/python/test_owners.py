@@ -11,7 +11,7 @@ import time
 import numpy
 import pytest
 from processes import in_child
-from rig import normal, pair, refused, same
+from rig import normal, pair, refuses, same
 
 import deltawire
 from deltawire import Config, Decoder, DeltawireError, Encoder, Status, Tensor, Threads
@@ -38,8 +38,7 @@ def test_a_second_thread_gets_an_error():
     thread.start()
     entered.wait(60)
     for call in (encoder.counters, encoder.reset, lambda: encoder.take_reply(b""), encoder.close):
-        with refused("ARGUMENT", "in use by another thread"):
-            call()
+        refuses(call, "ARGUMENT", "in use by another thread")
     leave.set()
     thread.join()
     assert said and "no more" in said[0]
@@ -91,8 +90,7 @@ def test_after_a_fork_only_new_objects_work():
             lambda: own.encode(x, [1, 2]),
             lambda: Encoder("delta", threads=pool),
         ):
-            with refused("ARGUMENT", "belongs to the process that made it"):
-                call()
+            refuses(call, "ARGUMENT", "belongs to the process that made it")
         for thing in (encoder, decoder, own, pool):
             thing.close()  # does nothing, and does not hang
         mine = Encoder("delta:bits=4,incarnation=3", threads=2)
@@ -119,8 +117,7 @@ def test_a_fork_in_the_middle_of_a_call():
     entered.wait(60)
 
     def check():
-        with refused("ARGUMENT", "belongs to the process"):
-            encoder.counters()
+        refuses(encoder.counters, "ARGUMENT", "belongs to the process")
         encoder.close()
 
     in_child(check)
@@ -133,8 +130,7 @@ def test_nothing_is_pickled_but_configs_and_errors():
     tensor = Tensor((1, 2, 3))
     for thing in (encoder, decoder, Threads(2), tensor):
         for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-            with refused("ARGUMENT", "cannot be pickled"):
-                attempt(thing)
+            refuses(lambda: attempt(thing), "ARGUMENT", "cannot be pickled")
     config = pickle.loads(pickle.dumps(Config("delta:bits=3")))
     assert config == Config("delta:bits=3")
     error = pickle.loads(pickle.dumps(DeltawireError(-9, "a sentence", b"reply")))
