@@ -205,9 +205,9 @@ TEST(small_tensors_stay_in_their_thread)
     test_pair_close(&p.pair);
 }
 
-/* A payload is digested in parts, and a change in any of them must be found. Then the decoder digests
- * its copy as a whole, and names it in its reply if the sums are equal: so the next frame is a delta
- * again. With this shape, chunks end inside stretches. */
+/* A payload is digested in parts, and a change in any of them must be found. Then the decoder
+ * digests its copy as a whole, and names it in its reply if the sums are equal: so the next frame
+ * is a delta again. With this shape, chunks end inside stretches. */
 TEST(a_flipped_bit_anywhere_is_found_by_threads_too)
 {
     enum { T = 90, C = 1000 };
