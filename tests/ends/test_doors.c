@@ -305,8 +305,7 @@ TEST(saved_ends_continue_where_they_stopped)
     }
     assert_int_equal(test_encoder_counters(other.encoder).delta_entries, 3 * N);
     fill(x, 9);
-    dw_encoder_destroy(other.encoder); /* an encoder with an incarnation of its own refuses it */
-    assert_int_equal(dw_encoder_create(&other.encoder, &other.config, NULL, NULL), DW_OK);
+    test_pair_renew_encoder(&other); /* one with an incarnation of its own refuses it */
     test_pair_encode(&other, keys, &tx);
     assert_int_equal(dw_encoder_import(other.encoder, out.bytes[0], out.lens[0]), DW_ERR_MISMATCH);
     test_pair_close(&pair);
@@ -327,8 +326,7 @@ TEST(saved_states_of_another_shape_heal)
         test_pair_pass(&pair, keys, &tx, &ty);
         test_pair_take_reply(&pair);
         assert_int_equal(dw_decoder_export(pair.decoder, NULL, save_one, &in), DW_OK);
-        dw_decoder_destroy(pair.decoder);
-        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, NULL, NULL), DW_OK);
+        test_pair_renew_decoder(&pair);
         for (int i = 0; i < 2; i++) {
             uint8_t *saved = in.bytes[i];
             if (wrong_dtype) {

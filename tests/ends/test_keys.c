@@ -82,8 +82,7 @@ TEST(equal_quotas_never_lock_a_key_out)
     /* The decoder dropped the forgotten key, so there was room for the new one. */
     assert_true(test_encoder_counters(pair.encoder).delta_entries >= 2);
     /* A new encoder sends another key. The copies of the old encoder's keys must give way. */
-    dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
+    test_pair_renew_encoder(&pair);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
     assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
     test_pair_close(&pair);

@@ -174,6 +174,18 @@ void test_pair_close(test_pair *pair)
     free(pair->reply);
 }
 
+void test_pair_renew_encoder(test_pair *pair)
+{
+    dw_encoder_destroy(pair->encoder);
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, &pair->host, NULL), DW_OK);
+}
+
+void test_pair_renew_decoder(test_pair *pair)
+{
+    dw_decoder_destroy(pair->decoder);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, &pair->host, NULL), DW_OK);
+}
+
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x)
 {
     dw_status status = dw_encode(pair->encoder, keys, x, NULL, pair->frame, pair->cap, &pair->len);

@@ -70,6 +70,9 @@ void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t,
 void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
                          uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
 void test_pair_close(test_pair *pair);
+/* Replace an end by a new one with the pair's config and host, which has no state. */
+void test_pair_renew_encoder(test_pair *pair);
+void test_pair_renew_decoder(test_pair *pair);
 /* Save one key to room, of cap bytes, and set *len to its length. room NULL: only *len is set. */
 dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len);
 dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len);
