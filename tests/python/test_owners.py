@@ -3,14 +3,12 @@
 import copy
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 
 import numpy
 import pytest
-from processes import in_child
+from processes import in_child, printed_by
 from rig import normal, pair, refuses, same
 
 import deltawire
@@ -159,18 +157,12 @@ print("end")
     "last", ["", "sys.modules.clear()", "del sys.kept, x, y", "import gc; gc.disable()"]
 )
 def test_the_interpreter_ends_quietly(last):
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM % last],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert printed_by(PROGRAM % last, "-X", "dev", "-W", "error") == "end\n"
 
 
 def test_the_interpreter_ends_while_threads_encode():
-    program = """
+    printed_by(
+        """
 import deltawire, threading
 x = deltawire.Tensor((4, 64, 512))
 def work():
@@ -181,23 +173,18 @@ for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
 import time; time.sleep(0.2)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_import_needs_neither_torch_nor_numpy():
-    program = """
+    printed_by(
+        """
 import sys, deltawire
 wrong = {"torch", "numpy", "jax", "pycparser"} & set(sys.modules)
 assert not wrong, wrong
 assert deltawire.__version__.count(".") == 2
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_deleted_objects_free_their_memory():
