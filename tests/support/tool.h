@@ -82,6 +82,11 @@ dw_status test_import_encoder(void *context, dw_key key, const void *saved, size
 dw_encoder *test_encoder(const char *config);
 dw_decoder *test_decoder(const char *config);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
+void test_pair_encode_with(test_pair *pair, const dw_key *keys, const dw_tensor *x,
+                           const dw_encode_options *options);
+/* The encoder refuses x with this status and a sentence that contains `says`. */
+void test_pair_refuses(test_pair *pair, const dw_key *keys, const dw_tensor *x, dw_status status,
+                       const char *says);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
 /* Encodes x and decodes the frame to y, both of which must succeed. */
 void test_pair_pass(test_pair *pair, const dw_key *keys, const dw_tensor *x, const dw_tensor *y);
