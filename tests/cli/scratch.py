@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # scratch.py - what the tests of the `deltawire` program share: a new directory for each test, with
-# a text to train on, and a short notation for options.
+# a text to train on, a short notation for options, and programs with pipes.
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -14,6 +16,23 @@ def options(**values):
         for name, value in values.items()
         for word in ("--" + name.replace("_", "-"), str(value))
     ]
+
+
+def run(*command, **more):
+    """Runs a command to its end. Returns the process, with what it printed as texts."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.run(command, **{"timeout": 120, **pipes, **more})
+
+
+def start(*command, **more):
+    """The same for a command that goes on."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, **more)
+
+
+def address_of(process):
+    """The address on which a process that was started says that it listens."""
+    return re.match(r"listening on (\S+)", process.stdout.readline()).group(1)
 
 
 SMALL = options(channels=32, heads=2, context=24, batch=8, held_out=6)

@@ -10,7 +10,6 @@ import json
 import pathlib
 import re
 import signal
-import subprocess
 import sys
 import unittest
 
@@ -25,9 +24,7 @@ PAIRS = ["raw:f32/raw:f32", "delta:bits=2/direct:bits=4", "direct:bits=2/direct:
 
 def advise(*arguments, **options):
     """Runs `deltawire advise` with these arguments, and returns the finished process."""
-    return subprocess.run(
-        [PROGRAM, "advise", *arguments], capture_output=True, text=True, timeout=120, **options
-    )
+    return scratch.run(PROGRAM, "advise", *arguments, **options)
 
 
 def step_of(all_, pair):
@@ -198,13 +195,9 @@ class Links(scratch.Scratch):
     def listen(self, *arguments):
         """Starts `deltawire advise --listen`. Returns the process, and the URI that it listens
         on."""
-        process = subprocess.Popen(
-            [PROGRAM, "advise", "--listen", "tcp://127.0.0.1:0", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        return process, re.match(r"listening on (\S+)", process.stdout.readline()).group(1)
+        words = ["advise", "--listen", "tcp://127.0.0.1:0", *arguments]
+        process = scratch.start(PROGRAM, *words)
+        return process, scratch.address_of(process)
 
     def test_measures_a_link(self):
         """With --connect, advise measures the rate and the delay of a link; here of one that the
@@ -234,12 +227,8 @@ class Links(scratch.Scratch):
         self.assertEqual(other.returncode, 130)
         other, uri = self.listen()
         large = scratch.options(batch=64, context=1024, channels=1024)
-        first = subprocess.Popen(
-            [PROGRAM, "advise", "--connect", uri, *RUN[2:], *large, *["delta/delta"] * 64],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = ["advise", "--connect", uri, *RUN[2:], *large, *["delta/delta"] * 64]
+        first = scratch.start(PROGRAM, *words)
         self.assertEqual(other.communicate(timeout=60)[1], "")
         first.send_signal(signal.SIGINT)
         printed, said = first.communicate(timeout=60)
@@ -265,15 +254,13 @@ class Links(scratch.Scratch):
         train = ["train", "--text", self.text, *scratch.options(layers=2, samples=32)]
         train += [*scratch.SMALL, "--stages", "2", "--open-timeout", "3"]
         other, uri = self.listen()
-        rank = [PROGRAM, *train, "--rank", "1", "--connect", uri]
-        done = subprocess.run(rank, capture_output=True, text=True, timeout=60)
+        done = scratch.run(PROGRAM, *train, "--rank", "1", "--connect", uri)
         self.assertEqual(done.returncode, 1, done.stderr)
         said = other.communicate(timeout=60)[1]
         self.assertEqual((other.returncode, len(said.splitlines())), (1, 1), said)
         self.assertIn("asked for nothing that is known here", said)
-        rank = [PROGRAM, *train, "--rank", "0", "--listen", "tcp://127.0.0.1:0"]
-        first = subprocess.Popen(rank, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        uri = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        first = scratch.start(PROGRAM, *train, "--rank", "0", "--listen", "tcp://127.0.0.1:0")
+        uri = scratch.address_of(first)
         done = advise("--connect", uri, "--open-timeout", "1", *RUN[2:])
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("does `deltawire advise --listen' run there", done.stderr)

@@ -21,8 +21,7 @@ SMALL = [*scratch.options(layers=2, samples=32), *scratch.SMALL]
 
 
 def run(*arguments, **options):
-    options.setdefault("timeout", 120)
-    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, **options)
+    return scratch.run(PROGRAM, *arguments, **options)
 
 
 def content_of(name):
@@ -55,13 +54,8 @@ class Base(scratch.Scratch):
     def start_rank_0(self, *arguments):
         """Starts rank 0 of two. Returns its process, and the address on which it listens."""
         place = ["--rank", "0", "--stages", "2", "--listen", "tcp://127.0.0.1:0"]
-        first = subprocess.Popen(
-            [PROGRAM, "train", "--text", self.text, *SMALL, *place, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        return first, re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        first = scratch.start(PROGRAM, "train", "--text", self.text, *SMALL, *place, *arguments)
+        return first, scratch.address_of(first)
 
     def log_of(self, name):
         with open(self.path(name)) as file:
@@ -133,9 +127,7 @@ class Usage(Base):
             *(["inspect", self.path("key")], ["inspect", "--json", self.path("key")]),
         ]:
             with open("/dev/full", "w") as full:
-                result = subprocess.run(
-                    [PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True
-                )
+                result = run(*arguments, stdout=full)
             self.assert_one_sentence(result, 1, "standard output")
 
     def test_help_version_and_unknown_commands(self):
@@ -306,12 +298,8 @@ class Runs(Base):
 
 class Ends(Base):
     def start_long(self, *arguments):
-        process = subprocess.Popen(
-            [PROGRAM, "train", "--text", self.text, *SMALL, "--steps", "1000000", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        train = ["train", "--text", self.text, *SMALL, "--steps", "1000000"]
+        process = scratch.start(PROGRAM, *train, *arguments)
         for line in process.stdout:
             if line.startswith("step    3/"):
                 break

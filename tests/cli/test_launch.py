@@ -15,7 +15,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -77,12 +76,9 @@ class Base(scratch.Scratch):
 
     def start(self, arguments, before=(), **variables):
         """Starts one process. Its check() waits for its end, and asserts its exit code."""
-        process = subprocess.Popen(
-            [*before, PROGRAM, "train", "--text", self.text, *SMALL, *CODECS, *arguments],
+        process = scratch.start(
+            *(*before, PROGRAM, "train", "--text", self.text, *SMALL, *CODECS, *arguments),
             env={**os.environ, **{key: str(value) for key, value in variables.items()}},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
         )
 
         def check(code=0):
@@ -267,13 +263,8 @@ class Mpi(Base):
             ({"OMPI_COMM_WORLD_SIZE": "1"}, "Open MPI"),
             ({}, "cannot be loaded"),
         ]:
-            result = subprocess.run(
-                [alone, "train", "--text", self.text, "--link", "mpi://"],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                env={"PATH": os.environ["PATH"], **libraries, **variables},
-            )
+            env = {"PATH": os.environ["PATH"], **libraries, **variables}
+            result = scratch.run(alone, "train", "--text", self.text, "--link", "mpi://", env=env)
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn(word, result.stderr)
             self.assertIn("libdeltawire-mpi-", result.stderr)
@@ -290,13 +281,7 @@ class Rows(Base):
             os.symlink(FAKE_NCCL[0], f"{self.folder}/{name}")
 
     def list_all(self, program, **variables):
-        result = subprocess.run(
-            [program, "transports"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, **variables},
-        )
+        result = scratch.run(program, "transports", env={**os.environ, **variables})
         self.assertEqual(result.returncode, 0, result.stderr)
         return [line.split(None, 2) for line in result.stdout.splitlines()]
 
@@ -309,22 +294,16 @@ class Rows(Base):
         program, variables = self.alone()
         for row in self.list_all(program, **variables)[3:]:
             self.assertIn("not available: libdeltawire-" + row[0], " ".join(row))
-        result = subprocess.run([PROGRAM, "transports", "x"], capture_output=True, text=True)
-        self.assertEqual(result.returncode, 2)
+        self.assertEqual(scratch.run(PROGRAM, "transports", "x").returncode, 2)
 
     def test_a_library_that_is_missing_is_named(self):
         program, variables = self.alone()
         place = scratch.options(rank=0, stages=1, replicas=2, open_timeout=1)
         place += ["--listen", "tcp://127.0.0.1:0", "--replica-listen", "nccl:tcp://127.0.0.1:0"]
         link = ["--link", "nccl:tcp://h:1"]
+        env = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", **variables}
         for arguments in link, ["--local", "2", *link], place:
-            result = subprocess.run(
-                [program, "train", "--text", self.text, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                env={**os.environ, "RANK": "0", "WORLD_SIZE": "2", **variables},
-            )
+            result = scratch.run(program, "train", "--text", self.text, *arguments, env=env)
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("needs libdeltawire-nccl.so.0, which cannot be loaded", result.stderr)
 
@@ -377,7 +356,7 @@ class Keys(Base):
             (["--force"], 2, "no option"),
             (["--help"], 0, ""),
         ]:
-            result = subprocess.run([PROGRAM, "keygen", *arguments], capture_output=True, text=True)
+            result = scratch.run(PROGRAM, "keygen", *arguments)
             self.assertEqual(result.returncode, code)
             self.assertIn(word, result.stderr)
         self.assertEqual(first.read_bytes(), before)
@@ -435,9 +414,7 @@ class Keys(Base):
             (ROOT / "docs/deploy.md").read_text(),
             re.S | re.M,
         ).group(1)
-        subprocess.run(
-            ["sh", "-e", "-c", making], cwd=self.directory, check=True, capture_output=True
-        )
+        scratch.run("sh", "-e", "-c", making, cwd=self.directory, check=True)
         files = [(self.path(f"rank{r}.pem"), self.path(f"rank{r}.key")) for r in (0, 1)]
         return [
             scratch.options(certificate=pem, key=key, ca=self.path("ca.pem")) for pem, key in files
@@ -513,14 +490,7 @@ class Documented(Base):
                 if "file:" in here:
                     here = here.replace("--rank", "--host 127.0.0.1 --rank")
                 with self.subTest(mpi + ": " + command):
-                    result = subprocess.run(
-                        ["sh", "-e", "-c", here],
-                        env=env,
-                        cwd=self.directory,
-                        capture_output=True,
-                        text=True,
-                        timeout=100,
-                    )
+                    result = scratch.run("sh", "-e", "-c", here, env=env, cwd=self.directory)
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                     if stages:
                         right = grid if "--replicas" in command else expected[stages]

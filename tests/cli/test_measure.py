@@ -5,7 +5,6 @@ import array
 import json
 import os
 import re
-import subprocess
 import sys
 import unittest
 import xml.dom.minidom
@@ -177,10 +176,8 @@ class Measure(scratch.Scratch):
             file.write(content)
         return self.path(name)
 
-    def run_it(self, *arguments):
-        return subprocess.run(
-            [PROGRAM, "measure", *arguments], capture_output=True, text=True, timeout=120
-        )
+    def run_it(self, *arguments, **more):
+        return scratch.run(PROGRAM, "measure", *arguments, **more)
 
     def figures(self, *arguments):
         done = self.run_it(*arguments, "--json")
@@ -390,9 +387,7 @@ class Measure(scratch.Scratch):
         self.assert_fails(self.run_it(path, "--picture", "/nowhere/x.svg"), 1, "/nowhere/x.svg")
         self.assert_fails(self.run_it(path, "--picture", "/dev/full"), 1, "picture", "incomplete")
         with open("/dev/full", "w") as full:
-            done = subprocess.run(
-                [PROGRAM, "measure", path], stdout=full, stderr=subprocess.PIPE, text=True
-            )
+            done = self.run_it(path, stdout=full)
         self.assert_fails(done, 1, "standard output")
 
     def test_the_table_fits(self):

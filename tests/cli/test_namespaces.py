@@ -29,7 +29,7 @@ SKIPPED = 77
 
 
 def run(command):
-    return subprocess.run(command.split(), capture_output=True, text=True, check=False)
+    return scratch.run(*command.split())
 
 
 def must(command):
@@ -117,12 +117,7 @@ class Base(scratch.Scratch):
         fixed = [PROGRAM]
         if epochs:
             fixed += ["train", "--text", self.text, *SMALL, "--epochs", str(epochs)]
-        process = subprocess.Popen(
-            [*before, *fixed, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = scratch.start(*before, *fixed, *arguments)
         self.started.append(process)
         return process
 

@@ -28,58 +28,9 @@ static void find_address(char *uri, size_t cap)
     close(fd);
 }
 
-/* Connects as the rank with this name and the right key, sends the message `says`, and expects an
- * answer with this tag that contains `word`. */
-static void connect_and_expect(const char *uri, const char *name, const char *says, uint32_t tag,
-                               const char *word)
-{
-    dw_tls_options tls = {.struct_size = sizeof tls,
-                          .own_name = name,
-                          .peer_name = "rank/0",
-                          .group_key = key,
-                          .group_key_bytes = sizeof key};
-    dw_link_options options = {
-        .struct_size = sizeof options, .open_timeout_ms = PATIENCE_MS, .tls = &tls};
-    dw_link *link;
-    dw_why why;
-    void *data;
-    size_t len;
-    if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
-    /* The link refuses a message that is longer than any address or sentence. */
-    assert_int_equal(dw_link_send(link, TAG_GREETING, says, 64 * 1024 + 1), DW_ERR_LIMIT);
-    assert_int_equal(dw_link_send(link, TAG_GREETING, says, strlen(says)), DW_OK);
-    dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
-    if (status != DW_OK)
-        fail_msg("%s, which said '%s': %d '%s'", name, says, status, dw_link_why(link));
-    if (!memmem(data, len, word, strlen(word))) fail_msg("'%.*s'", (int)len, (char *)data);
-    dw_link_release(link, data);
-    dw_link_close(link);
-}
-
-TEST(a_rank_is_known_by_its_key)
-{
-    char uri[64];
-    dw_rendezvous *rendezvous;
-    dw_why why;
-    find_address(uri, sizeof uri);
-    dw_tls_options tls = {
-        .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
-    dw_rendezvous_options options = {
-        .uri = uri, .rank = 0, .ranks = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
-    if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
-    assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
-    connect_and_expect(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
-                       "the key or certificate of rank 1 names rank/2; give each rank its own");
-    connect_and_expect(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL,
-                       "the key or certificate of rank 1 names rank/11");
-    /* None of them took the place of rank 1. */
-    connect_and_expect(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here");
-    dw_rendezvous_close(rendezvous);
-}
-
-/* Connects, and then sends nothing. */
-static dw_link *connect_silently(const char *uri, const char *name, const char *with_key,
-                                 dw_status expected)
+/* Connects as the rank with this name. */
+static dw_link *connect_as(const char *uri, const char *name, const char *with_key,
+                           dw_status expected)
 {
     dw_tls_options tls = {.struct_size = sizeof tls,
                           .own_name = name,
@@ -95,7 +46,26 @@ static dw_link *connect_silently(const char *uri, const char *name, const char *
     return link;
 }
 
-static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
+/* Connects with the right key, sends the message `says`, and expects an answer with this tag that
+ * contains `word`. */
+static void connect_and_expect(const char *uri, const char *name, const char *says, uint32_t tag,
+                               const char *word)
+{
+    dw_link *link = connect_as(uri, name, key, DW_OK);
+    void *data;
+    size_t len;
+    /* The link refuses a message that is longer than any address or sentence. */
+    assert_int_equal(dw_link_send(link, TAG_GREETING, says, 64 * 1024 + 1), DW_ERR_LIMIT);
+    assert_int_equal(dw_link_send(link, TAG_GREETING, says, strlen(says)), DW_OK);
+    dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
+    if (status != DW_OK)
+        fail_msg("%s, which said '%s': %d '%s'", name, says, status, dw_link_why(link));
+    if (!memmem(data, len, word, strlen(word))) fail_msg("'%.*s'", (int)len, (char *)data);
+    dw_link_release(link, data);
+    dw_link_close(link);
+}
+
+static dw_rendezvous *begin_as_rank_0(uint32_t ranks, char *uri, size_t cap)
 {
     dw_rendezvous *rendezvous;
     dw_why why;
@@ -103,10 +73,23 @@ static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
     dw_tls_options tls = {
         .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
     dw_rendezvous_options options = {
-        .uri = uri, .rank = 0, .ranks = 2, .timeout_ms = PATIENCE_MS, .tls = &tls};
+        .uri = uri, .rank = 0, .ranks = ranks, .timeout_ms = PATIENCE_MS, .tls = &tls};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
     return rendezvous;
+}
+
+TEST(a_rank_is_known_by_its_key)
+{
+    char uri[64];
+    dw_rendezvous *rendezvous = begin_as_rank_0(3, uri, sizeof uri);
+    connect_and_expect(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
+                       "the key or certificate of rank 1 names rank/2; give each rank its own");
+    connect_and_expect(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL,
+                       "the key or certificate of rank 1 names rank/11");
+    /* None of them took the place of rank 1. */
+    connect_and_expect(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here");
+    dw_rendezvous_close(rendezvous);
 }
 
 /* These are more than there are places for, and more than rank 0 could wait for one by one. */
@@ -115,8 +98,8 @@ TEST(silent_clients_delay_no_rank)
     enum { SILENT = 40 };
     char uri[64];
     dw_link *silent[SILENT];
-    dw_rendezvous *rendezvous = begin_as_rank_0(uri, sizeof uri);
-    for (int i = 0; i < SILENT; i++) silent[i] = connect_silently(uri, "rank/1", key, DW_OK);
+    dw_rendezvous *rendezvous = begin_as_rank_0(2, uri, sizeof uri);
+    for (int i = 0; i < SILENT; i++) silent[i] = connect_as(uri, "rank/1", key, DW_OK);
     connect_and_expect(uri, "rank/1", "rank 1 of 2", TAG_ADDRESS, "tcp://here");
     dw_why why;
     dw_rendezvous_stop(rendezvous, &why);
@@ -133,12 +116,12 @@ TEST(rank_0_reports_whom_it_refused)
     static const char other[32] = "the key of the ranks of another.";
     char uri[64];
     dw_why why;
-    dw_rendezvous *rendezvous = begin_as_rank_0(uri, sizeof uri);
-    for (int i = 0; i < 3; i++) assert_null(connect_silently(uri, "rank/1", other, DW_ERR_AUTH));
+    dw_rendezvous *rendezvous = begin_as_rank_0(2, uri, sizeof uri);
+    for (int i = 0; i < 3; i++) assert_null(connect_as(uri, "rank/1", other, DW_ERR_AUTH));
     dw_rendezvous_stop(rendezvous, &why);
     if (!strstr(why.text, "3 were turned away, the last one: 127.0.0.1:")) fail_msg("%s", why.text);
     dw_rendezvous_close(rendezvous);
-    rendezvous = begin_as_rank_0(uri, sizeof uri);
+    rendezvous = begin_as_rank_0(2, uri, sizeof uri);
     connect_and_expect(uri, "rank/1", "rank 1 of 7", TAG_REFUSAL, "was started for 2 ranks");
     dw_rendezvous_stop(rendezvous, &why);
     if (!strstr(why.text, "1 were refused; the last one was told: rank 0 was started for 2"))

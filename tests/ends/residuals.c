@@ -56,31 +56,27 @@ const char *text_of(size_t codec, const char *more, char text[160])
     return text;
 }
 
+size_t place_in(const dw_tensor *x, size_t i)
+{
+    return i / SIZE * (size_t)x->stride_n + i / C % T * (size_t)x->stride_t + i % C;
+}
+
 void add_residual(reference *r, const dw_tensor *x)
 {
-    for (uint32_t n = 0; n < N; n++)
-        for (uint32_t t = 0; t < T; t++)
-            for (uint32_t c = 0; c < C; c++) {
-                size_t dense = ((size_t)n * T + t) * C + c,
-                       at = n * (size_t)x->stride_n + t * (size_t)x->stride_t + c;
-                r->coded[dense] = test_get(x->data, x->dtype, at) - r->held[dense];
-            }
+    for (size_t i = 0; i < N * SIZE; i++)
+        r->coded[i] = test_get(x->data, x->dtype, place_in(x, i)) - r->held[i];
 }
 
 void keep_rest(reference *r, const dw_tensor *x)
 {
-    for (uint32_t n = 0; n < N; n++)
-        for (uint32_t t = 0; t < T; t++)
-            for (uint32_t c = 0; c < C; c++) {
-                size_t dense = ((size_t)n * T + t) * C + c,
-                       at = n * (size_t)x->stride_n + t * (size_t)x->stride_t + c;
-                volatile float sum = r->held[dense] + r->y[dense];
-                float value = test_get(x->data, x->dtype, at);
-                /* A sparse codec need not send a value that is not finite. */
-                if (isfinite(r->y[dense]) && isfinite(value)) r->held[dense] = sum - value;
-                if (isinf(r->y[dense]) && isfinite(value)) r->held[dense] = 0;
-                if (r->decay > 0) r->held[dense] *= r->decay;
-            }
+    for (size_t i = 0; i < N * SIZE; i++) {
+        volatile float sum = r->held[i] + r->y[i];
+        float value = test_get(x->data, x->dtype, place_in(x, i));
+        /* A sparse codec need not send a value that is not finite. */
+        if (isfinite(r->y[i]) && isfinite(value)) r->held[i] = sum - value;
+        if (isinf(r->y[i]) && isfinite(value)) r->held[i] = 0;
+        if (r->decay > 0) r->held[i] *= r->decay;
+    }
 }
 
 void expect_held(const dw_encoder *encoder, const reference *r, const char *what)

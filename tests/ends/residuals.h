@@ -25,6 +25,9 @@ typedef struct reference {
     float held[N * SIZE], coded[N * SIZE], y[N * SIZE], decay;
 } reference;
 
+/* Where value i of all lies in x, whose rows and samples may have gaps between them. */
+size_t place_in(const dw_tensor *x, size_t i);
+
 /* Computes r->coded from x. */
 void add_residual(reference *r, const dw_tensor *x);
 

@@ -47,10 +47,7 @@ static void encode(rig *r)
 {
     dw_tensor again = dw_tensor_3d(r->again, DW_F32, N, T, C);
     dw_encode_options options = {.struct_size = sizeof options, .reconstruction = &again};
-    test_pair *pair = &r->pair;
-    assert_int_equal(
-        dw_encode(pair->encoder, keys, &r->tx, &options, pair->frame, pair->cap, &pair->len),
-        DW_OK);
+    test_pair_encode_with(&r->pair, keys, &r->tx, &options);
 }
 
 static dw_status decode(rig *r)

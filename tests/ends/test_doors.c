@@ -88,8 +88,7 @@ TEST(frames_never_exceed_frame_bytes)
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[1]), DW_OK);
     dw_encode_options options = {.struct_size = sizeof options, .limit = later};
     fill(x, 3);
-    assert_int_equal(dw_encode(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
-                     DW_OK);
+    test_pair_encode_with(&pair, keys, &tx, &options);
     assert_true(pair.len <= later);
     assert_true(test_encoder_counters(pair.encoder).stateless_entries > 0);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -116,16 +115,11 @@ TEST(entries_are_stateless_where_a_call_says_so)
     float x[N * T * C], y[N * T * C];
     dw_tensor tx = tensor_of(x), ty = tensor_of(y);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
-    size_t len;
     test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
     fill(x, 1);
-    assert_int_equal(dw_encode(pair.encoder, NULL, &tx, NULL, pair.frame, pair.cap, &len),
-                     DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_encoder_why(pair.encoder), "keys is NULL"));
+    test_pair_refuses(&pair, NULL, &tx, DW_ERR_ARGUMENT, "keys is NULL");
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(dw_encode(pair.encoder, i ? keys : NULL, &tx, &options, pair.frame,
-                                   pair.cap, &pair.len),
-                         DW_OK);
+        test_pair_encode_with(&pair, i ? keys : NULL, &tx, &options);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
         assert_int_equal(pair.reply_len, 0);
     }
@@ -133,8 +127,7 @@ TEST(entries_are_stateless_where_a_call_says_so)
     assert_int_equal(test_decoder_counters(pair.decoder).stateless_entries, 2 * N);
     test_pair_close(&pair);
     test_pair_open(&pair, "direct:bits=3", N, T, C, DW_F32);
-    assert_int_equal(dw_encode(pair.encoder, NULL, &tx, NULL, pair.frame, pair.cap, &pair.len),
-                     DW_OK);
+    test_pair_encode(&pair, NULL, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_close(&pair);
 }
@@ -203,13 +196,8 @@ TEST(error_sentences_name_what_is_wrong)
     fill(x, 1);
     test_pair_open(&pair, "delta:bits=3,replies=never", N, T, C, DW_F32);
     none.n = 0;
-    assert_int_equal(dw_encode(pair.encoder, keys, &none, NULL, pair.frame, pair.cap, &len),
-                     DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_encoder_why(pair.encoder), "no samples"));
-    dw_key same[N] = {{1, 0}, {1, 0}};
-    assert_int_equal(dw_encode(pair.encoder, same, &tx, NULL, pair.frame, pair.cap, &len),
-                     DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_encoder_why(pair.encoder), "same key"));
+    test_pair_refuses(&pair, keys, &none, DW_ERR_ARGUMENT, "no samples");
+    test_pair_refuses(&pair, (dw_key[N]){{1, 0}, {1, 0}}, &tx, DW_ERR_ARGUMENT, "same key");
     assert_int_equal(dw_encode(pair.encoder, keys, &tx, NULL, pair.frame, 100, &len),
                      DW_ERR_BUFFER_TOO_SMALL);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "room for 100"));
@@ -305,8 +293,7 @@ TEST(saved_ends_continue_where_they_stopped)
     }
     assert_int_equal(test_encoder_counters(other.encoder).delta_entries, 3 * N);
     fill(x, 9);
-    dw_encoder_destroy(other.encoder); /* an encoder with an incarnation of its own refuses it */
-    assert_int_equal(dw_encoder_create(&other.encoder, &other.config, NULL, NULL), DW_OK);
+    test_pair_renew_encoder(&other); /* one with an incarnation of its own refuses it */
     test_pair_encode(&other, keys, &tx);
     assert_int_equal(dw_encoder_import(other.encoder, out.bytes[0], out.lens[0]), DW_ERR_MISMATCH);
     test_pair_close(&pair);
@@ -327,8 +314,7 @@ TEST(saved_states_of_another_shape_heal)
         test_pair_pass(&pair, keys, &tx, &ty);
         test_pair_take_reply(&pair);
         assert_int_equal(dw_decoder_export(pair.decoder, NULL, save_one, &in), DW_OK);
-        dw_decoder_destroy(pair.decoder);
-        assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config, NULL, NULL), DW_OK);
+        test_pair_renew_decoder(&pair);
         for (int i = 0; i < 2; i++) {
             uint8_t *saved = in.bytes[i];
             if (wrong_dtype) {

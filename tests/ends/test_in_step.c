@@ -179,20 +179,6 @@ static void damage(world *w, packet *p)
     w->faults++;
 }
 
-static void restart_encoder(world *w)
-{
-    dw_encoder_destroy(w->pair.encoder);
-    assert_int_equal(dw_encoder_create(&w->pair.encoder, &w->pair.config, &w->pair.host, NULL),
-                     DW_OK);
-}
-
-static void restart_decoder(world *w)
-{
-    dw_decoder_destroy(w->pair.decoder);
-    assert_int_equal(dw_decoder_create(&w->pair.decoder, &w->pair.config, &w->pair.host, NULL),
-                     DW_OK);
-}
-
 static void chaos_step(world *w)
 {
     switch (pick(w, 12)) {
@@ -229,9 +215,9 @@ static void chaos_step(world *w)
     default:
         w->faults++;
         if (pick(w, 8) == 0)
-            restart_encoder(w);
+            test_pair_renew_encoder(&w->pair);
         else if (pick(w, 8) == 0)
-            restart_decoder(w);
+            test_pair_renew_decoder(&w->pair);
         else
             dw_encoder_forget(w->pair.encoder, key_of((uint32_t)pick(w, KEYS) *
                                                       (uint32_t)(pick(w, 6) == 0 ? 1 : 99)));
@@ -377,8 +363,7 @@ TEST(a_reused_incarnation_needs_one_refusal)
     for (int visit = 0; visit < 5; visit++) {
         test_pair_pass(&pair, &key, &tx, &ty);
     }
-    dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
+    test_pair_renew_encoder(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
     test_pair_take_reply(&pair);
@@ -449,9 +434,8 @@ TEST(dropped_sequences_count_for_one_incarnation)
             test_pair_take_reply(&pair);
             assert_int_equal(dw_encoder_forget(pair.encoder, (dw_key){100 + i, 0}), DW_OK);
         }
-        dw_encoder_destroy(pair.encoder);
         pair.config.incarnation += !namesake;
-        assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
+        test_pair_renew_encoder(&pair);
         test_pair_encode(&pair, &key, &tx);
         if (namesake) {
             assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);

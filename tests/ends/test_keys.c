@@ -82,8 +82,7 @@ TEST(equal_quotas_never_lock_a_key_out)
     /* The decoder dropped the forgotten key, so there was room for the new one. */
     assert_true(test_encoder_counters(pair.encoder).delta_entries >= 2);
     /* A new encoder sends another key. The copies of the old encoder's keys must give way. */
-    dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
+    test_pair_renew_encoder(&pair);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
     assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
     test_pair_close(&pair);
@@ -141,9 +140,7 @@ TEST(a_copy_of_another_encoder_hides_no_drop_number)
     for (int i = 0; i < 20; i++) test_pair_encode(&second, &gone, &tx); /* they are lost */
     dw_encoder_forget(second.encoder, gone);
     dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
-    assert_int_equal(
-        dw_encode(second.encoder, &key, &tx, &options, second.frame, second.cap, &second.len),
-        DW_OK);
+    test_pair_encode_with(&second, &key, &tx, &options);
     assert_int_equal(dw_decode(first.decoder, second.frame, second.len, &ty, NULL, second.reply,
                                second.reply_cap, &second.reply_len),
                      DW_OK);

@@ -188,13 +188,10 @@ TEST(ranks_that_a_sample_cannot_have_are_refused)
         const char *says;
     } wrong[] = {{3, 50, "can be 1 to 3"}, {50, 3, "can be 1 to 3"}, {1, 400, "can be 1 to 1"}};
     test_pair pair;
-    size_t len;
     test_pair_open(&pair, "lowrank:rank=4", 1, 20, 20, DW_F32);
     for (int i = 0; i < 3; i++) {
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, wrong[i].t, wrong[i].c);
-        assert_int_equal(dw_encode(pair.encoder, &key, &tx, NULL, pair.frame, pair.cap, &len),
-                         DW_ERR_SHAPE);
-        assert_non_null(strstr(dw_encoder_why(pair.encoder), "rank is 4"));
+        test_pair_refuses(&pair, &key, &tx, DW_ERR_SHAPE, "rank is 4");
         assert_non_null(strstr(dw_encoder_why(pair.encoder), wrong[i].says));
         assert_non_null(strstr(dw_encoder_why(pair.encoder), "or a width"));
         assert_int_equal(dw_frame_bound(&pair.config, &tx), 0);

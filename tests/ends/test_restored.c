@@ -73,10 +73,8 @@ static uint64_t restore(test_pair *pair, test_random *random, const saved_end sa
 {
     dw_key keys[KEYS];
     held_list sent = {.n = 0}, received = {.n = 0};
-    dw_encoder_destroy(pair->encoder);
-    dw_decoder_destroy(pair->decoder);
-    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, &pair->host, NULL), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, &pair->host, NULL), DW_OK);
+    test_pair_renew_encoder(pair);
+    test_pair_renew_decoder(pair);
     for (int i = 0; i < saved[0].n; i++)
         assert_int_equal(dw_encoder_import(pair->encoder, saved[0].bytes[i], saved[0].len[i]),
                          DW_OK);
@@ -158,8 +156,7 @@ TEST(an_encoder_that_was_replaced_exports_what_it_can_import)
     saved.n = 0;
     assert_int_equal(dw_encoder_export(pair.encoder, NULL, keep, &saved), DW_OK);
     assert_int_equal(saved.n, 2);
-    dw_encoder_destroy(pair.encoder);
-    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config, NULL, NULL), DW_OK);
+    test_pair_renew_encoder(&pair);
     for (int i = 0; i < saved.n; i++)
         assert_int_equal(dw_encoder_import(pair.encoder, saved.bytes[i], saved.len[i]), DW_OK);
     send_reliably(&pair, &random, 0, 2);

@@ -60,14 +60,11 @@ static void decode(const uint8_t *frame, size_t len)
 /* Makes a frame of new gradients; every poisoned one has some values that are no numbers. */
 static void visit(bool is_poisoned)
 {
-    for (uint32_t n = 0; n < N; n++)
-        for (uint32_t t = 0; t < T; t++)
-            for (uint32_t c = 0; c < C; c++) {
-                float value = test_normal(&f.random);
-                if (is_poisoned && test_next(&f.random) % 501 == 0) value = c % 2 ? NAN : INFINITY;
-                test_set(f.room, f.x.dtype, n * (size_t)f.x.stride_n + t * (size_t)f.x.stride_t + c,
-                         value);
-            }
+    for (size_t i = 0; i < N * SIZE; i++) {
+        float value = test_normal(&f.random);
+        if (is_poisoned && test_next(&f.random) % 501 == 0) value = i % C % 2 ? NAN : INFINITY;
+        test_set(f.room, f.x.dtype, place_in(&f.x, i), value);
+    }
     fesetround(f.rounding);
     assert_int_equal(dw_encode(f.encoder, keys, &f.x, NULL, f.frame, FRAME_BYTES, &f.len), DW_OK);
     fesetround(FE_TONEAREST);
@@ -88,16 +85,12 @@ static void expect(dw_status got, dw_status status, const char *word)
 static void reference_undone(void)
 {
     float decay = f.r.decay > 0 ? f.r.decay : 1;
-    for (uint32_t n = 0; n < N; n++)
-        for (uint32_t t = 0; t < T; t++)
-            for (uint32_t c = 0; c < C; c++) {
-                size_t i = ((size_t)n * T + t) * C + c;
-                float x = test_get(f.room, f.x.dtype,
-                                   n * (size_t)f.x.stride_n + t * (size_t)f.x.stride_t + c);
-                volatile float after = f.r.held[i] / decay, less = after - f.r.y[i];
-                volatile float before = less + x;
-                f.r.held[i] = isfinite(before) ? before : after;
-            }
+    for (size_t i = 0; i < N * SIZE; i++) {
+        float x = test_get(f.room, f.x.dtype, place_in(&f.x, i));
+        volatile float after = f.r.held[i] / decay, less = after - f.r.y[i];
+        volatile float before = less + x;
+        f.r.held[i] = isfinite(before) ? before : after;
+    }
 }
 
 static void check_undo(const char *codec, float decay, dw_dtype dtype)

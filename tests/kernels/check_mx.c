@@ -319,14 +319,6 @@ static void check_decode(bench *b, const shape *s)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-/* Runs a test for the C kernels (against the model) and for each other table (against C). */
-static void for_the_model_and_each_table(void **state)
-{
-    const kernel_check *what = *state;
-    try_table(specification, what->check);
-    try_tables(what->check);
-}
-
 static void check_every_kind(bench *b, void (*check)(bench *, const shape *))
 {
     int draws = drawn(b, 24, 3);
@@ -343,18 +335,18 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *))
                 }
 }
 
-static void encodes_as_specified(bench *b)
+KERNEL_TEST_BY(for_all_tables, encodes_as_specified)
 {
     check_every_kind(b, check_encode);
 }
 
-static void decodes_as_specified(bench *b)
+KERNEL_TEST_BY(for_all_tables, decodes_as_specified)
 {
     check_every_kind(b, check_decode);
 }
 
 /* Decodes all codes at all scales. The 256 codes take 8 blocks, so a tile can have 8 scales. */
-static void decodes_every_code_at_every_scale(bench *b)
+KERNEL_TEST_BY(for_all_tables, decodes_every_code_at_every_scale)
 {
     for (int kind = 0; kind < 3 * 3 * DW_ELEMENTS; kind++) {
         dw_element element = (dw_element)(1 + kind / 9);
@@ -378,13 +370,4 @@ static void decodes_every_code_at_every_scale(bench *b)
     }
 }
 
-int main(int argc, char **argv)
-{
-    if (!test_can_run()) return 77;
-    if (!kernel_rig_read(argc, argv, NULL)) return 2;
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_the_model_and_each_table, encodes_as_specified),
-        kernel_test(for_the_model_and_each_table, decodes_as_specified),
-        kernel_test(for_the_model_and_each_table, decodes_every_code_at_every_scale)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_KERNEL_TESTS

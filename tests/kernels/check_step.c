@@ -301,17 +301,17 @@ static void check_every_kind(bench *b, void (*check)(bench *, const dw_step_run 
             }
 }
 
-static void encodes_as_specified(bench *b)
+KERNEL_TEST_BY(for_all_tables, encodes_as_specified)
 {
     check_every_kind(b, check_encode);
 }
 
-static void decodes_as_specified(bench *b)
+KERNEL_TEST_BY(for_all_tables, decodes_as_specified)
 {
     check_every_kind(b, check_decode);
 }
 
-static void adds_squares_as_specified(bench *b)
+KERNEL_TEST_BY(for_all_tables, adds_squares_as_specified)
 {
     check_every_kind(b, check_squares);
 }
@@ -320,7 +320,7 @@ static void adds_squares_as_specified(bench *b)
  * gives the numbers of eight elements; so runs of any length from any element on are tried, because
  * they may begin and end amid a counter's numbers. The 16 bytes before and behind the result must
  * not change. */
-static void draws_high_bytes_as_specified(bench *b)
+KERNEL_TEST_BY(for_all_tables, draws_high_bytes_as_specified)
 {
     static uint8_t room[DW_TILE_ELEMENTS + 32];
     for (int draw = drawn(b, 300, 30); draw > 0; draw--) {
@@ -334,17 +334,9 @@ static void draws_high_bytes_as_specified(bench *b)
     }
 }
 
-/* Runs a test for the C kernels (against the model) and for each other table (against C). */
-static void for_the_model_and_each_table(void **state)
-{
-    const kernel_check *what = *state;
-    try_table(specification, what->check);
-    try_tables(what->check);
-}
-
 /* A step of 0 and a base of either zero: prev' is the base, bit for bit, except that -0 becomes +0
  * unless the value is -0, too. All signs of zeros are compared with a table of IEEE 754's rules. */
-static void zeros_keep_their_signs(bench *b)
+KERNEL_TEST_BY(for_all_tables, zeros_keep_their_signs)
 {
     float x[64] = {0}, prev[64], next[64];
     uint8_t codes[64];
@@ -400,9 +392,16 @@ static void moments_check(const moments *m, const char *what)
     assert_true(fabs(correlation) * sqrt(m->n) < 4);
 }
 
+/* The C kernels alone: all tables make the same bits. */
+static void for_the_specification(void **state)
+{
+    const kernel_check *what = *state;
+    try_table(specification, what->check);
+}
+
 /* One sample, coded in runs. The signals are normally distributed around a base, with a tenth of a
  * step (which nearest rounding would make 0), one step, and 20 steps. */
-static void errors_are_even_and_independent(bench *b)
+KERNEL_TEST_BY(for_the_specification, errors_are_even_and_independent)
 {
     static const double sizes[] = {0.1, 1, 20};
     static float x[DW_TILE_ELEMENTS], prev[DW_TILE_ELEMENTS], next[DW_TILE_ELEMENTS];
@@ -449,23 +448,4 @@ static void errors_are_even_and_independent(bench *b)
     moments_check(&of_sign[1], "negative signals");
 }
 
-/* The C kernels alone: all tables make the same bits. */
-static void for_the_specification(void **state)
-{
-    const kernel_check *what = *state;
-    try_table(specification, what->check);
-}
-
-int main(int argc, char **argv)
-{
-    if (!test_can_run()) return 77;
-    if (!kernel_rig_read(argc, argv, NULL)) return 2;
-    const struct CMUnitTest tests[] = {
-        kernel_test(for_the_model_and_each_table, encodes_as_specified),
-        kernel_test(for_the_model_and_each_table, decodes_as_specified),
-        kernel_test(for_the_model_and_each_table, adds_squares_as_specified),
-        kernel_test(for_the_model_and_each_table, draws_high_bytes_as_specified),
-        kernel_test(for_the_model_and_each_table, zeros_keep_their_signs),
-        kernel_test(for_the_specification, errors_are_even_and_independent)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_KERNEL_TESTS

@@ -118,7 +118,7 @@ static void draw_case(bench *b, trellis_case *c, uint32_t most_rows)
     for (int i = 0; i < LANES; i++) c->states[i] = (uint8_t)below(b, DW_TRELLIS_STATES);
 }
 
-static void finds_the_best_sequence(bench *b)
+KERNEL_TEST_BY(for_all_tables, finds_the_best_sequence)
 {
     static trellis_case c;
     for (int draws = drawn(b, DRAWS / 4, 4); draws > 0; draws--) {
@@ -139,7 +139,7 @@ static void finds_the_best_sequence(bench *b)
     }
 }
 
-static void encodes_as_c(bench *b)
+KERNEL_TEST(encodes_as_c)
 {
     static trellis_case c, expected;
     for (int draws = drawn(b, DRAWS, 4); draws > 0; draws--) {
@@ -162,7 +162,7 @@ static void encodes_as_c(bench *b)
 }
 
 /* Marks of codes that follow a trellis say the same code again, and end in the same states. */
-static void marks_say_their_codes(bench *b)
+KERNEL_TEST_BY(for_all_tables, marks_say_their_codes)
 {
     static trellis_case c;
     for (int draws = drawn(b, DRAWS, 4); draws > 0; draws--) {
@@ -185,20 +185,4 @@ static void marks_say_their_codes(bench *b)
     }
 }
 
-/* For the specification and for each table. */
-static void for_all(void **state)
-{
-    const kernel_check *what = *state;
-    try_table(specification, what->check);
-    (void)try_tables(what->check);
-}
-
-int main(int argc, char **argv)
-{
-    if (!test_can_run()) return 77;
-    if (!kernel_rig_read(argc, argv, NULL)) return 2;
-    const struct CMUnitTest tests[] = {kernel_test(for_all, finds_the_best_sequence),
-                                       kernel_test(for_all, marks_say_their_codes),
-                                       kernel_test(for_each_table, encodes_as_c)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_KERNEL_TESTS

@@ -115,6 +115,13 @@ void for_each_table(void **state)
     if (try_tables(what->check) == 0) skip();
 }
 
+void for_all_tables(void **state)
+{
+    const kernel_check *what = *state;
+    try_table(specification, what->check);
+    try_tables(what->check);
+}
+
 bool kernel_rig_read(int argc, char **argv, char **best)
 {
     bool understood = argc % 2 == 1;

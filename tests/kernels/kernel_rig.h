@@ -79,26 +79,29 @@ void try_table(const dw_kernels *kernels, void (*check)(bench *b));
 /* Runs the check with each table that this processor can run, except C's. Returns their number. */
 int try_tables(void (*check)(bench *b));
 
-/* Makes a cmocka test with the name of its check. `how` is for_each_table or another function whose
- * state is a kernel_check. */
+/* What the state of the functions below points to. */
 typedef struct kernel_check {
     void (*check)(bench *b);
 } kernel_check;
 
-#define kernel_test(how, function)                                                                 \
-    {                                                                                              \
-        .name = #function, .test_func = how, .initial_state = &(kernel_check)                      \
-        {                                                                                          \
-            function                                                                               \
-        }                                                                                          \
-    }
-
 /* Runs the check of *state with each table; skips the test if C's table is the only one. */
 void for_each_table(void **state);
+/* Runs it with C's table, which checks compare with a model, and with each other one. */
+void for_all_tables(void **state);
 
 /* Begins the definition of a test that runs with each table: KERNEL_TEST(name) { ... }, where b is
- * its bench. */
-#define KERNEL_TEST(name) TEST_BY(for_each_table, kernel_check, name, bench *b)
+ * its bench. KERNEL_TEST_BY: `how` runs it. */
+#define KERNEL_TEST_BY(how, name) TEST_BY(how, kernel_check, name, bench *b)
+#define KERNEL_TEST(name)         KERNEL_TEST_BY(for_each_table, name)
+
+/* The main of a program whose tests stand in one file. */
+#define RUN_KERNEL_TESTS                                                                           \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        if (!test_can_run()) return 77;                                                            \
+        if (!kernel_rig_read(argc, argv, NULL)) return 2;                                          \
+        return test_run(NULL, NULL);                                                               \
+    }
 
 /* Reads the arguments --share N and, if best is not NULL, --best NAME. Returns false after a
  * message if it does not understand them. */

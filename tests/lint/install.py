@@ -37,27 +37,21 @@ def with_env(**variables):
     return {**os.environ, **{name: str(value) for name, value in variables.items()}}
 
 
+def setup(build, source, *options, **more):
+    """Configures a build with Meson, which may download nothing."""
+    run(["meson", "setup", build, source, "--wrap-mode=nodownload", *options], **more)
+
+
 def install(root, work, vectors):
     """Installs to work/here and then moves the folder, because packages are unpacked at another
     place than the one where they were built. The path of the sources has a comma, at which the
     compiler would cut what it passes to the linker, which is lld where there is one."""
     sources = work / "with, comma"
     shutil.copytree(root, sources, ignore=NOT_COPIED)
-    run(
-        [
-            "meson",
-            "setup",
-            work / "build",
-            sources,
-            f"--prefix={work / 'here'}",
-            "--wrap-mode=nodownload",
-            "-Dtests=disabled",
-            "-Dbench=disabled",
-            "-Dtrainer=auto",
-            "-Dtransports=enabled",
-            "-Dgpu_archs=",
-            f"-Dsimd={'enabled' if vectors else 'disabled'}",
-        ],
+    setup(
+        *(work / "build", sources, f"--prefix={work / 'here'}", "-Dgpu_archs="),
+        *("-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=auto", "-Dtransports=enabled"),
+        f"-Dsimd={'enabled' if vectors else 'disabled'}",
         env=with_env(CC_LD="lld") if shutil.which("ld.lld") else None,
     )
     run(["meson", "install", "-C", work / "build"])
@@ -80,20 +74,9 @@ def pkg_config_consumers(prefix, work):
     shared = run(["pkg-config", "--libs", "deltawire"], env=env).split()
     static = run(["pkg-config", "--static", "--libs", "deltawire"], env=env).split()
     static = ["-l:libdeltawire.a" if word == "-ldeltawire" else word for word in static]
+    compiler = ["cc", "-std=c11", "-Wall", "-Werror", *cflags]
     for name, libs in (("shared", shared), ("static", static)):
-        run(
-            [
-                "cc",
-                "-std=c11",
-                "-Wall",
-                "-Werror",
-                *cflags,
-                HERE / "consumer/main.c",
-                "-o",
-                work / name,
-                *libs,
-            ]
-        )
+        run([*compiler, HERE / "consumer/main.c", "-o", work / name, *libs])
     needed = {
         name: "libdeltawire.so.0" in run(["readelf", "-d", work / name])
         for name in ("shared", "static")
@@ -112,19 +95,7 @@ def pkg_config_consumers(prefix, work):
         if name == "nccl-whole":  # all that is in three static libraries: nothing may clash
             ours = sorted({word for word in libs if word.startswith("-l:")})
             libs = ["-Wl,--whole-archive", *ours, "-Wl,--no-whole-archive", *libs]
-        run(
-            [
-                "cc",
-                "-std=c11",
-                "-Wall",
-                "-Werror",
-                *cflags,
-                HERE / f"consumer/{program}.c",
-                "-o",
-                work / name,
-                *libs,
-            ]
-        )
+        run([*compiler, HERE / f"consumer/{program}.c", "-o", work / name, *libs])
         run([work / name], env=env if name == "link-shared" else None)
     for name in ("deltawire", "deltawire-nccl"):
         # Read from the file, because pkg-config would add what other libraries need.
@@ -172,9 +143,8 @@ def missing_components(found, prefix, work):
 
 def sanitized(root, work):
     """clang with a sanitizer: without -Db_lundef=false a sentence must say so before the linker."""
-    run(
-        ["meson", "setup", work / "sanitized", root, "--wrap-mode=nodownload"]
-        + ["-Db_sanitize=address", "-Dgpu_archs="],
+    setup(
+        *(work / "sanitized", root, "-Db_sanitize=address", "-Dgpu_archs="),
         refused="-Db_lundef=false",
         env=with_env(CC="clang", CXX="clang++"),
     )
@@ -186,19 +156,10 @@ def meson_host(root, work, compiler, vectors):
     for name in ("main.c", "link.c"):
         shutil.copy(HERE / "consumer" / name, project)
     shutil.copytree(root, project / "subprojects/deltawire", ignore=NOT_COPIED)
-    run(
-        [
-            "meson",
-            "setup",
-            project / "build",
-            project,
-            "-Dc_args=-ffast-math",
-            "--wrap-mode=nodownload",
-            "-Dc_link_args=-ffast-math",
-            "-Ddefault_library=static",
-            "-Ddeltawire:gpu_archs=",
-            f"-Ddeltawire:simd={'enabled' if vectors else 'disabled'}",
-        ],
+    setup(
+        *(project / "build", project, "-Dc_args=-ffast-math", "-Dc_link_args=-ffast-math"),
+        *("-Ddefault_library=static", "-Ddeltawire:gpu_archs="),
+        f"-Ddeltawire:simd={'enabled' if vectors else 'disabled'}",
         env=with_env(CC=compiler),
     )
     run(["ninja", "-C", project / "build"])

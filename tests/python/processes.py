@@ -34,13 +34,12 @@ def in_child(check):
         assert said.read() == b"ok"
 
 
-def printed_by(program):
+def printed_by(program, *options):
     """Runs a program in an interpreter of its own, and returns what it prints. The test fails if it
-    fails or hangs."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    fails, complains or hangs."""
+    command = [sys.executable, *options, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 

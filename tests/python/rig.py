@@ -118,5 +118,11 @@ def refused(status, *words):
         assert word in error.why, error.why
 
 
+def refuses(call, status, *words):
+    """Expects that call() raises such an error."""
+    with refused(status, *words):
+        call()
+
+
 def pair(text="delta:bits=4", **options):
     return deltawire.Encoder(text, **options), deltawire.Decoder(text, **options)

@@ -6,7 +6,7 @@ import os
 import numpy
 import pytest
 from fake_gpu import Array, ffi, leftovers, state
-from rig import bits, normal, pair, refused, same
+from rig import bits, normal, pair, refused, refuses
 
 import deltawire
 from deltawire import Decoder, DeltawireError, Encoder, frame_info
@@ -92,8 +92,7 @@ def test_a_buffer_for_the_frame():
     assert isinstance(frame, memoryview) and frame.obj is room
     decoder.decode(frame, out=y)
     for size in (0, 1, 100, len(frame) // 8):
-        with refused("BUFFER_TOO_SMALL"):
-            encoder.encode(x, IDS, out=bytearray(size))
+        refuses(lambda: encoder.encode(x, IDS, out=bytearray(size)), "BUFFER_TOO_SMALL")
     decoder.decode(encoder.encode(x, IDS, out=room), out=y)  # no frame was skipped
     assert encoder.counters().frames == 2
     assert {e.role for e in frame_info(room).entries} == {"delta"}
@@ -106,52 +105,38 @@ def test_what_a_gpu_refuses_changes_nothing():
         with refused("UNSUPPORTED", f"x is in {place}", "works on cuda:0"):
             encoder.encode(given, IDS)
     x.number = 1
-    with refused("UNSUPPORTED", "x is on cuda:1", "works on cuda:0"):
-        encoder.encode(x, IDS)
+    refuses(lambda: encoder.encode(x, IDS), "UNSUPPORTED", "x is on cuda:1", "works on cuda:0")
     x.number = 0
     with refused("UNSUPPORTED", "stateless=True", "direct"):
         encoder.encode(x, IDS, stateless=True)
-    with refused("UNSUPPORTED", "limit="):
-        encoder.encode(x, IDS, limit=10**6)
-    with refused("UNSUPPORTED", "reconstruction="):
-        encoder.encode(x, IDS, reconstruction=x)
-    with refused("ARGUMENT", "give ids"):
-        encoder.encode(x)
+    refuses(lambda: encoder.encode(x, IDS, limit=10**6), "UNSUPPORTED", "limit=")
+    refuses(lambda: encoder.encode(x, IDS, reconstruction=x), "UNSUPPORTED", "reconstruction=")
+    refuses(lambda: encoder.encode(x), "ARGUMENT", "give ids")
     with refused("UNSUPPORTED", "x is on cuda:0", 'device="cuda:0"'):
         Encoder("direct:bits=4").encode(x)
-    with refused("UNSUPPORTED", "peek", "export_state", "pinned"):
-        encoder.peek(5)
+    refuses(lambda: encoder.peek(5), "UNSUPPORTED", "peek", "export_state", "pinned")
     assert encoder.counters().frames == 0 and encoder.counters().keys_held == 0
     frame = encoder.encode(x, IDS)
-    with refused("ARGUMENT", "needs out=", "cuda:0", "(3, 4, 96)"):
-        decoder.decode(frame)
-    with refused("UNSUPPORTED", "add="):
-        decoder.decode(frame, out=x, add=1.0)
+    refuses(lambda: decoder.decode(frame), "ARGUMENT", "needs out=", "cuda:0", "(3, 4, 96)")
+    refuses(lambda: decoder.decode(frame, out=x, add=1.0), "UNSUPPORTED", "add=")
     with refused("UNSUPPORTED", "out is in main memory"):
         decoder.decode(frame, out=normal(SHAPE))
-    with refused("UNSUPPORTED", "the frame is not in main memory"):
-        decoder.decode(x, out=x)
+    refuses(lambda: decoder.decode(x, out=x), "UNSUPPORTED", "the frame is not in main memory")
     x.flags = 1
-    with refused("ARGUMENT", "read-only"):
-        decoder.decode(frame, out=x)
+    refuses(lambda: decoder.decode(frame, out=x), "ARGUMENT", "read-only")
     x.flags = 0
     decoder.decode(frame, out=x)
 
 
 def test_objects_that_cannot_be_made():
     for device in ("cuda:", "cuda:-1", "gpu", 0, "cuda:0:1"):
-        with refused("ARGUMENT", 'device must be "cpu"'):
-            Encoder("direct:bits=4", device=device)
+        refuses(lambda: Encoder("direct:bits=4", device=device), "ARGUMENT", 'device must be "cpu"')
     with refused("ARGUMENT", "place must be"):
         Decoder("direct:bits=4", device="cuda", place="host")
-    with refused("ARGUMENT", "give device="):
-        Decoder("direct:bits=4", place="pinned")
-    with refused("ARGUMENT", "threads"):
-        Decoder("direct:bits=4", 2, device="cuda")
-    with refused("UNSUPPORTED", "no device 1"):
-        Encoder("direct:bits=4", device="cuda:1")
-    with refused("CONFIG"):
-        Encoder("direct:bits=40", device="cuda")
+    refuses(lambda: Decoder("direct:bits=4", place="pinned"), "ARGUMENT", "give device=")
+    refuses(lambda: Decoder("direct:bits=4", 2, device="cuda"), "ARGUMENT", "threads")
+    refuses(lambda: Encoder("direct:bits=4", device="cuda:1"), "UNSUPPORTED", "no device 1")
+    refuses(lambda: Encoder("direct:bits=40", device="cuda"), "CONFIG")
     assert Encoder("direct:bits=4", device="cpu").encode(normal(SHAPE))
 
 
@@ -196,8 +181,7 @@ def test_a_stream_that_fails_is_an_error():
     encoder, _ = on_gpu()
     x = Array(normal(SHAPE))
     state.broken_stream = True
-    with refused("IO", "the stream failed"):
-        encoder.encode(x, IDS)
+    refuses(lambda: encoder.encode(x, IDS), "IO", "the stream failed")
 
 
 def test_a_forked_child_leaves_the_gpu_alone():
@@ -228,8 +212,7 @@ def test_closing_gives_everything_back():
         assert leftovers()[1] == before[1] + 2
     del x
     encoder.close()
-    with refused("ARGUMENT", "closed"):
-        encoder.encode(None)
+    refuses(lambda: encoder.encode(None), "ARGUMENT", "closed")
     assert leftovers() == before
 
 

@@ -11,7 +11,7 @@ import time
 
 import numpy
 import pytest
-from rig import CUDA, Exporter, bits, normal, refused, same
+from rig import CUDA, Exporter, bits, normal, refused, refuses, same
 
 import deltawire
 from deltawire import Config, DeltawireError, Group, Link, Tensor, Threads
@@ -202,8 +202,7 @@ def test_the_group_holds_what_it_reads_and_writes():
                 x.append(1.0)  # would move the memory
             with pytest.raises(BufferError):
                 out.append(1.0)
-            with refused("ARGUMENT", "slot 1", "not waited for"):
-                group.all_reduce(x, slot=1)
+            refuses(lambda: group.all_reduce(x, slot=1), "ARGUMENT", "slot 1", "not waited for")
             operation = group.pending(1)
             del x
             gc.collect()
@@ -223,20 +222,14 @@ def test_the_group_holds_what_it_reads_and_writes():
 def test_what_a_group_refuses_at_the_call():
     def work(group):
         x, y = normal((100,)), normal((100,))
-        with refused("SHAPE", "out has 99", "100"):
-            group.all_reduce(x, y[:99])
-        with refused("ARGUMENT", "gaps"):
-            group.all_reduce(normal((4, 6))[:, :3])
-        with refused("ARGUMENT", "out is a list"):
-            group.all_reduce(x, [1.0])
-        with refused("UNSUPPORTED", "neither"):
-            group.all_reduce(array.array("i", [1]))
-        with refused("ARGUMENT", "f32", "f16"):
-            group.all_reduce(x, y.astype(numpy.float16))
+        refuses(lambda: group.all_reduce(x, y[:99]), "SHAPE", "out has 99", "100")
+        refuses(lambda: group.all_reduce(normal((4, 6))[:, :3]), "ARGUMENT", "gaps")
+        refuses(lambda: group.all_reduce(x, [1.0]), "ARGUMENT", "out is a list")
+        refuses(lambda: group.all_reduce(array.array("i", [1])), "UNSUPPORTED", "neither")
+        refuses(lambda: group.all_reduce(x, y.astype(numpy.float16)), "ARGUMENT", "f32", "f16")
         with refused("ARGUMENT", "read-only"):
             group.all_reduce(x, memoryview(bytes(400)).cast("f"))
-        with refused("ARGUMENT", "overlap"):
-            group.all_reduce(x[:50], x[1:51])
+        refuses(lambda: group.all_reduce(x[:50], x[1:51]), "ARGUMENT", "overlap")
         with refused("UNSUPPORTED", "in main memory: copy it there first") as caught:
             group.all_reduce(Exporter(x, device=(ROCM, 0)))
         assert "encoder" not in caught.value.why
@@ -245,25 +238,17 @@ def test_what_a_group_refuses_at_the_call():
         with refused("UNSUPPORTED", "x is elsewhere and out is on cuda:1"):
             group.all_reduce(x, Exporter(y, device=(CUDA, 1)))
         for slot in (-1, 2**64, "one", None):
-            with refused("ARGUMENT", "slot"):
-                group.all_reduce(x, slot=slot)
-            with refused("ARGUMENT", "slot"):
-                group.forget(slot)
-        with refused("ARGUMENT", "root"):
-            group.broadcast(x, root=2)
-        with refused("ARGUMENT", "x is None"):
-            group.all_reduce(None)
-        with refused("ARGUMENT", "out=, or n="):
-            group.all_gather(x)
-        with refused("SHAPE", "the part of rank"):
-            group.all_gather(x, n=5000)
+            refuses(lambda: group.all_reduce(x, slot=slot), "ARGUMENT", "slot")
+            refuses(lambda: group.forget(slot), "ARGUMENT", "slot")
+        refuses(lambda: group.broadcast(x, root=2), "ARGUMENT", "root")
+        refuses(lambda: group.all_reduce(None), "ARGUMENT", "x is None")
+        refuses(lambda: group.all_gather(x), "ARGUMENT", "out=, or n=")
+        refuses(lambda: group.all_gather(x, n=5000), "SHAPE", "the part of rank")
         with refused("SHAPE", "out has 100", "n is 101"):
             group.all_gather(x if group.rank else None, y, n=101)
-        with refused("ARGUMENT", "one of all_reduce"):
-            group.start("sum", x)
+        refuses(lambda: group.start("sum", x), "ARGUMENT", "one of all_reduce")
         for call in (lambda: group.part(-1), lambda: group.part(5, 2), lambda: group.part(2.5)):
-            with refused("ARGUMENT", "must be"):
-                call()
+            refuses(call, "ARGUMENT", "must be")
         assert group.failed_rank is None and not group._pending
         group.all_reduce(x, y)
         assert same(y, 2 * x)
@@ -273,20 +258,13 @@ def test_what_a_group_refuses_at_the_call():
 
 def test_what_a_group_refuses_at_the_start():
     for links in (None, [], "loop://x", ["loop://x"], [None, None], [None, 5], [None, "a", Link]):
-        with refused("ARGUMENT", "None for" if links else "links must"):
-            Group(links)
-    with refused("ARGUMENT", "id"):
-        Group([None], id=-1)
-    with refused("ARGUMENT", "group id"):
-        Group([None], id=0)
-    with refused("ARGUMENT", "2048"):
-        Group([None], piece=1000)
-    with refused("CONFIG", "group=channel"):
-        Group([None], "direct:group=channel")
-    with refused("ARGUMENT", "timeout"):
-        Group([None], timeout=0)
-    with refused("ARGUMENT", "link="):
-        Group([None], link={})
+        refuses(lambda: Group(links), "ARGUMENT", "None for" if links else "links must")
+    refuses(lambda: Group([None], id=-1), "ARGUMENT", "id")
+    refuses(lambda: Group([None], id=0), "ARGUMENT", "group id")
+    refuses(lambda: Group([None], piece=1000), "ARGUMENT", "2048")
+    refuses(lambda: Group([None], "direct:group=channel"), "CONFIG", "group=channel")
+    refuses(lambda: Group([None], timeout=0), "ARGUMENT", "timeout")
+    refuses(lambda: Group([None], link={}), "ARGUMENT", "link=")
     with refused("ARGUMENT", "the link to rank 1", "peer_timeout"):
         Group([None, "loop://x"], link={"peer_timeout": 0})
     with refused("TIMEOUT", "the link to rank 1") as caught:
@@ -306,8 +284,7 @@ def test_a_sum_in_one_hop():
     # The result of one hop is not rounded by the config `result`.
     assert (by_hops[0][0] & 0xFFFF).any() and not (by_hops[1][0] & 0xFFFF).any()
     for wrong in (3, -1, 1.0):
-        with refused("ARGUMENT", "hops"):
-            Group([None], hops=wrong)
+        refuses(lambda: Group([None], hops=wrong), "ARGUMENT", "hops")
 
 
 def test_verified_sums_are_the_same():
@@ -316,22 +293,19 @@ def test_verified_sums_are_the_same():
 
     plain, verified = [together(3, work, codec="direct:bits=8", verify=v) for v in (False, True)]
     assert all((found == plain[0]).all() for found in plain + verified)
-    with refused("MISMATCH", "verify"):
-        together(2, lambda group: None, verify=[True, False])
+    refuses(lambda: together(2, lambda group: None, verify=[True, False]), "MISMATCH", "verify")
 
 
 def test_a_pool_of_threads():
     pool = Threads(2)
 
     def work(group):
-        with refused("ARGUMENT", "still use"):
-            pool.close()
+        refuses(pool.close, "ARGUMENT", "still use")
         return bits(group.all_reduce(normal((9000,), group.rank))).tobytes()
 
     said = together(2, work, codec="direct:bits=4", threads=pool)
     assert said == together(2, work, codec="direct:bits=4", threads=[pool, 3])
-    with refused("CONFIG"):
-        Group([None], "direct:group=channel", threads=pool)
+    refuses(lambda: Group([None], "direct:group=channel", threads=pool), "CONFIG")
     pool.close()
 
 
@@ -363,8 +337,7 @@ def test_a_group_over_given_links():
         together(2, lambda group: None, links=[[None, ends[0]], [ends[1], None]], id=5)
     for link in ends.values():
         link.close()
-    with refused("ARGUMENT", "closed"):
-        Group([None, ends[0]])
+    refuses(lambda: Group([None, ends[0]]), "ARGUMENT", "closed")
 
 
 def test_a_closed_link_closes_its_groups():
@@ -379,10 +352,8 @@ def test_a_closed_link_closes_its_groups():
     for link in made:
         link.close()
     for group in kept:
-        with refused("ARGUMENT", "closed"):
-            group.all_reduce(normal((10,)))
-    with refused("CANCELLED", "slot 0"):
-        operation.wait()
+        refuses(lambda: group.all_reduce(normal((10,))), "ARGUMENT", "closed")
+    refuses(operation.wait, "CANCELLED", "slot 0")
 
 
 def test_rank_that_leaves_is_an_error_at_the_others():
@@ -408,8 +379,7 @@ def test_rank_that_leaves_is_an_error_at_the_others():
         assert pickle.loads(pickle.dumps(error)).rank == 2
         assert (out == 7).all() and group.failed_rank == 2
         for call in (lambda: group.all_reduce(x), lambda: group.start("broadcast", x, slot=9)):
-            with refused("PEER", "rank 2"):
-                call()
+            refuses(call, "PEER", "rank 2")
         return group.state_dict()["ranks"]
 
     assert together(3, work, timeout=20) == [3, 3, None]
@@ -444,8 +414,7 @@ def test_state_is_saved_and_loaded():
             group.all_reduce(x, slot=4)
         state = pickle.loads(pickle.dumps(group.state_dict()))
         made = rest(group)
-        with refused("ARGUMENT", "new group"):
-            group.load_state_dict(state)
+        refuses(lambda: group.load_state_dict(state), "ARGUMENT", "new group")
         group.forget(4)
         group.forget(77)
         assert group.state_dict()["pieces"] == []
@@ -462,16 +431,12 @@ def test_state_is_saved_and_loaded():
 
     def wrong(group):
         state = said[group.rank][0]
-        with refused("MISMATCH", "rank"):
-            group.load_state_dict(said[1 - group.rank][0])
+        refuses(lambda: group.load_state_dict(said[1 - group.rank][0]), "MISMATCH", "rank")
         for name, other in (("codec", "direct:bits=5"), ("hops", 1)):
-            with refused("MISMATCH", name):
-                group.load_state_dict({**state, name: other})
+            refuses(lambda: group.load_state_dict({**state, name: other}), "MISMATCH", name)
         for broken in (None, {}, {"pieces": 5}, {**state, "pieces": [b"nonsense"]}):
-            with refused("FORMAT"):
-                group.load_state_dict(broken)
-        with refused("ARGUMENT", "no bytes"):
-            group.load_state_dict({**state, "pieces": [5]})
+            refuses(lambda: group.load_state_dict(broken), "FORMAT")
+        refuses(lambda: group.load_state_dict({**state, "pieces": [5]}), "ARGUMENT", "no bytes")
 
     together(2, wrong, codec=codec)
 
@@ -480,10 +445,8 @@ def test_a_slot_in_use_is_not_forgotten():
     def work(group):
         if group.rank == 0:
             operation = group.start("all_reduce", normal((10,)), slot=3)
-            with refused("ARGUMENT", "slot 3"):
-                group.forget(3)
-            with refused("ARGUMENT", "in progress"):
-                group.state_dict()
+            refuses(lambda: group.forget(3), "ARGUMENT", "slot 3")
+            refuses(group.state_dict, "ARGUMENT", "in progress")
             group.broadcast(normal((1,)))
             operation.wait()
         else:
@@ -504,8 +467,7 @@ def test_one_thread_waits_for_an_operation():
         thread.start()
         while not operation._lock.locked():
             time.sleep(0.001)
-        with refused("ARGUMENT", "another thread"):
-            operation.test()
+        refuses(operation.test, "ARGUMENT", "another thread")
         group.broadcast(normal((1,)), slot=1)
         thread.join()
         assert operation.test()
@@ -549,8 +511,7 @@ def test_memory_is_held_until_a_group_is_closed():
             out = array.array("f", bytes(40))
             operation = group.start("all_reduce", normal((10,)), out)
             group._open = False  # as by another thread that has begun to close the group
-            with refused("CANCELLED", "slot 0"):
-                operation.wait()
+            refuses(operation.wait, "CANCELLED", "slot 0")
             with pytest.raises(BufferError):
                 out.append(1.0)
             group._open = True
@@ -563,8 +524,7 @@ def test_memory_is_held_until_a_group_is_closed():
 def test_nothing_is_pickled():
     with Group([None]) as group:
         for thing in (group, group.start("all_reduce", normal((3,)))):
-            with refused("ARGUMENT", "cannot be pickled"):
-                pickle.dumps(thing)
+            refuses(lambda: pickle.dumps(thing), "ARGUMENT", "cannot be pickled")
 
 
 def test_unclosed_group_warns_and_is_collected():

@@ -4,7 +4,7 @@
 import numpy
 import pytest
 from fake_gpu import Array, close_device, ffi, leftovers, state
-from rig import bits, normal, refused
+from rig import bits, normal, refused, refuses
 from test_group import together
 
 import deltawire
@@ -79,8 +79,7 @@ def test_bf16_in_place_and_one_rank():
 def test_what_a_group_refuses_on_a_gpu():
     def work(group):
         x, out, host = Array(normal((100,))), Array(normal((100,))), normal((100,))
-        with refused("ARGUMENT", "x is on a GPU", "give out="):
-            group.all_reduce(x)
+        refuses(lambda: group.all_reduce(x), "ARGUMENT", "x is on a GPU", "give out=")
         with refused("UNSUPPORTED", "x is on cuda:0 and out is elsewhere"):
             group.all_reduce(x, host)
         with refused("UNSUPPORTED", "x is elsewhere and out is on cuda:0"):
@@ -95,8 +94,7 @@ def test_what_a_group_refuses_on_a_gpu():
             group.all_reduce(x, out)
         x.number = out.number = 0
         out.flags = 1
-        with refused("ARGUMENT", "read-only"):
-            group.all_reduce(x, out)
+        refuses(lambda: group.all_reduce(x, out), "ARGUMENT", "read-only")
         out.flags = 0
         group.all_reduce(x, x, slot=5)
         group.all_reduce(host, slot=5)
@@ -111,8 +109,7 @@ def test_a_gpu_that_fails_is_reported_and_can_be_used_again():
     def work(group):
         if group.rank == 1:
             state.broken_stream = True
-            with refused("IO", "the stream failed"):
-                group.all_reduce(x, out)
+            refuses(lambda: group.all_reduce(x, out), "IO", "the stream failed")
             state.broken_stream = False
             assert not group._pending
         group.all_reduce(*((x, out) if group.rank else (normal((N,)), None)))
@@ -143,8 +140,7 @@ def test_group_on_a_missing_gpu_is_an_error():
     x = Array(normal((10,)))
 
     def work(group):
-        with refused("UNSUPPORTED"):
-            group.all_reduce(x, x)
+        refuses(lambda: group.all_reduce(x, x), "UNSUPPORTED")
         state.fail_at = -1
         group.all_reduce(x, x)
 

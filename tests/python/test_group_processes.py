@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from processes import in_child, interrupt, printed_by
-from rig import normal, refused
+from rig import normal, refuses
 from test_group import together
 
 
@@ -26,8 +26,7 @@ def test_after_a_fork_a_group_is_refused():
             one.state_dict,
             lambda: one.forget(1),
         ):
-            with refused("ARGUMENT", "belongs to the process that made it"):
-                call()
+            refuses(call, "ARGUMENT", "belongs to the process that made it")
         one.close()
         assert one._open  # close did nothing
 

@@ -9,7 +9,7 @@ import warnings
 import numpy
 import pytest
 from processes import in_child, interrupt, printed_by
-from rig import normal, refused, same
+from rig import normal, refused, refuses, same
 
 import deltawire
 from deltawire import Channel, Config, DeltawireError, Link, Tls, _waiting
@@ -78,41 +78,29 @@ def test_messages_arrive_over_each_transport(uri):
         one.counters,
         one.cancel,
     ):
-        with refused("ARGUMENT", "closed"):
-            call()
+        refuses(call, "ARGUMENT", "closed")
 
 
 def test_what_a_link_refuses():
     for uri in (None, 5, "tcp://\0"):
-        with refused("ARGUMENT", "URI"):
-            Link(uri)
-    with refused("UNSUPPORTED", "no transport"):
-        Link("nothing://x")
-    with refused("AUTH"):
-        Link("tcp://192.0.2.1:9", open_timeout=0.2)
-    with refused("ARGUMENT", "Tls"):
-        Link("tcp://127.0.0.1:9", tls="secret")
+        refuses(lambda: Link(uri), "ARGUMENT", "URI")
+    refuses(lambda: Link("nothing://x"), "UNSUPPORTED", "no transport")
+    refuses(lambda: Link("tcp://192.0.2.1:9", open_timeout=0.2), "AUTH")
+    refuses(lambda: Link("tcp://127.0.0.1:9", tls="secret"), "ARGUMENT", "Tls")
     for name in ("open_timeout", "peer_timeout", "close_timeout"):
         for wrong in (0, -1, "soon", float("nan"), 1e99):
-            with refused("ARGUMENT", name):
-                Link("tcp://127.0.0.1:9", **{name: wrong})
-    with refused("ARGUMENT", "max_queued_bytes"):
-        Link("tcp://127.0.0.1:9", max_queued_bytes=-1)
-    with refused("TIMEOUT"):
-        Link("tcp://127.0.0.1:0", listen=True, open_timeout=0.05)
+            refuses(lambda: Link("tcp://127.0.0.1:9", **{name: wrong}), "ARGUMENT", name)
+    refuses(lambda: Link("tcp://127.0.0.1:9", max_queued_bytes=-1), "ARGUMENT", "max_queued_bytes")
+    refuses(lambda: Link("tcp://127.0.0.1:0", listen=True, open_timeout=0.05), "TIMEOUT")
     one, other = both()
     with one, other:
         for tag in (-1, 2**32, "three", 1.5):
-            with refused("ARGUMENT", "tag"):
-                one.send(tag, b"")
-            with refused("ARGUMENT", "tag"):
-                one.recv(tag)
+            refuses(lambda: one.send(tag, b""), "ARGUMENT", "tag")
+            refuses(lambda: one.recv(tag), "ARGUMENT", "tag")
         for timeout in (-1, "soon", float("nan")):
-            with refused("ARGUMENT", "timeout"):
-                one.recv(3, timeout=timeout)
+            refuses(lambda: one.recv(3, timeout=timeout), "ARGUMENT", "timeout")
         for data in (None, 3, "text"):
-            with refused("ARGUMENT", "holds no bytes"):
-                one.send(3, data)
+            refuses(lambda: one.send(3, data), "ARGUMENT", "holds no bytes")
 
 
 def test_a_dead_peer_is_an_error():
@@ -125,8 +113,7 @@ def test_a_dead_peer_is_an_error():
     one, other = both()
     with one, other:
         one.cancel()
-        with refused("CANCELLED"):
-            one.recv(3)
+        refuses(lambda: one.recv(3), "CANCELLED")
 
 
 def test_tls_names_both_ends():
@@ -146,8 +133,7 @@ def test_tls_names_both_ends():
         Link("tcp://127.0.0.1:9", tls=Tls(own_name="a", peer_name="b", group_key="text"))
     with refused("IO"):
         Link("tcp://127.0.0.1:9", tls=Tls(own_name="a", peer_name="b", group_key_file="/nowhere"))
-    with refused("ARGUMENT", "zero byte"):
-        Link("tcp://127.0.0.1:9", tls=Tls(own_name="a\0"))
+    refuses(lambda: Link("tcp://127.0.0.1:9", tls=Tls(own_name="a\0")), "ARGUMENT", "zero byte")
 
 
 @pytest.mark.parametrize("threads", [0, 2])
@@ -167,25 +153,17 @@ def test_tensors_arrive_through_a_channel(threads):
         assert back.recv(out).tensor is out and out.any()
         assert to.sent().frames == back.received().frames == 4
         assert back.recv(out, timeout=0.01) is None and back.why == ""
-        with refused("ARGUMENT", "give ids"):
-            to.send(x)
-        with refused("ARGUMENT", "1 ids for 2"):
-            to.send(x, [1])
-        with refused("ARGUMENT", "sends nothing"):
-            back.send(x, [1, 2])
-        with refused("ARGUMENT", "receives nothing"):
-            to.recv(out)
-        with refused("ARGUMENT", "either out"):
-            back.recv()
-        with refused("ARGUMENT", "read-only"):
-            back.recv(memoryview(bytes(4)).cast("f"))
+        refuses(lambda: to.send(x), "ARGUMENT", "give ids")
+        refuses(lambda: to.send(x, [1]), "ARGUMENT", "1 ids for 2")
+        refuses(lambda: back.send(x, [1, 2]), "ARGUMENT", "sends nothing")
+        refuses(lambda: to.recv(out), "ARGUMENT", "receives nothing")
+        refuses(back.recv, "ARGUMENT", "either out")
+        refuses(lambda: back.recv(memoryview(bytes(4)).cast("f")), "ARGUMENT", "read-only")
         to.send(x, [4, (5, 1)])
-        with refused("SHAPE"):
-            back.recv(shape=(2, 8, 63), timeout=30)
+        refuses(lambda: back.recv(shape=(2, 8, 63), timeout=30), "SHAPE")
     for channel in (to, back):
         channel.close()
-        with refused("ARGUMENT", "closed"):
-            channel.sent()
+        refuses(channel.sent, "ARGUMENT", "closed")
 
 
 def test_direct_channels_need_no_ids():
@@ -217,8 +195,7 @@ def test_a_channel_that_was_not_opened_gives_back_what_it_borrowed(tmp_path):
     one, other = both("loop://lent")
     text, pool = f"file:{tmp_path}/prev", deltawire.Threads(2)
     with one, other, deltawire.Storage(text) as storage:
-        with refused("IO", "in use"):
-            Channel(one, 3, send="raw", threads=pool, state=text)
+        refuses(lambda: Channel(one, 3, send="raw", threads=pool, state=text), "IO", "in use")
         with refused("TIMEOUT"):
             Channel(one, 3, send="raw", threads=pool, state=storage, open_timeout=0.05)
     pool.close()
@@ -243,18 +220,13 @@ def test_what_a_channel_refuses():
     one, other = both()
     with one, other:
         for id in (0, 65536, "one"):
-            with refused("ARGUMENT", "id"):
-                Channel(one, id, send="raw")
-        with refused("ARGUMENT", "Link"):
-            Channel("link", 1, send="raw")
-        with refused("CONFIG"):
-            Channel(one, 1, send="delta:bits=9")
-        with refused("ARGUMENT", "a config is a text"):
-            Channel(one, 1, recv=["raw"])
+            refuses(lambda: Channel(one, id, send="raw"), "ARGUMENT", "id")
+        refuses(lambda: Channel("link", 1, send="raw"), "ARGUMENT", "Link")
+        refuses(lambda: Channel(one, 1, send="delta:bits=9"), "CONFIG")
+        refuses(lambda: Channel(one, 1, recv=["raw"]), "ARGUMENT", "a config is a text")
         with refused("ARGUMENT", "on_frame must be callable"):
             Channel(one, 1, send="raw", on_frame=b"file")
-        with refused("TIMEOUT"):
-            Channel(one, 9, send="raw", open_timeout=0.05)
+        refuses(lambda: Channel(one, 9, send="raw", open_timeout=0.05), "TIMEOUT")
         said = {}
 
         def theirs():
@@ -265,12 +237,10 @@ def test_what_a_channel_refuses():
 
         thread = threading.Thread(target=theirs)
         thread.start()
-        with refused("MISMATCH", "bits"):
-            Channel(one, 7, send="delta:bits=4", open_timeout=30)
+        refuses(lambda: Channel(one, 7, send="delta:bits=4", open_timeout=30), "MISMATCH", "bits")
         thread.join()
         assert said["error"].status.name == "MISMATCH"
-    with refused("ARGUMENT", "closed"):
-        Channel(one, 3, send="raw")
+    refuses(lambda: Channel(one, 3, send="raw"), "ARGUMENT", "closed")
 
 
 def test_a_close_ends_the_waits_of_other_threads():
@@ -313,8 +283,7 @@ def test_a_close_waits_for_the_calls_of_other_threads():
         threads.append(threading.Thread(target=close, daemon=True))
         threads[1].start()
         assert not closed.wait(0.2)
-        with refused("ARGUMENT", "closed"):
-            one.counters()
+        refuses(one.counters, "ARGUMENT", "closed")
         leave.set()
         assert closed.wait(60)
         for thread in threads:
@@ -388,8 +357,7 @@ def test_after_a_fork_links_are_refused():
                 lambda: to.send(normal((1, 2, 3)), [1]),
                 back.received,
             ):
-                with refused("ARGUMENT", "belongs to the process that made it"):
-                    call()
+                refuses(call, "ARGUMENT", "belongs to the process that made it")
             for thing in (to, back, one, other):
                 thing.close()
                 assert thing._open  # close did nothing
@@ -409,8 +377,7 @@ def test_keys_are_not_pickled():
 def test_nothing_is_pickled():
     one, other = both("loop://pickle")
     with one, other:
-        with refused("ARGUMENT", "cannot be pickled"):
-            pickle.dumps(one)
+        refuses(lambda: pickle.dumps(one), "ARGUMENT", "cannot be pickled")
 
 
 def test_a_link_that_was_never_closed_warns():

@@ -4,7 +4,7 @@ import gc
 import pickle
 
 import numpy
-from rig import normal, refused, same
+from rig import normal, refused, refuses, same
 
 from deltawire import Config, Decoder, Encoder, Profile
 
@@ -72,10 +72,8 @@ def test_both_ends_take_new_profiles():
         assert same(encoder.peek(2), decoder.peek(2))
     encoder.use_profile(None)
     decoder.decode(encoder.encode(x, [1, 2, 3]))
-    with refused("CONFIG", "profile"):
-        Encoder("delta:bits=4").use_profile(first)
-    with refused("CONFIG", "profile"):
-        Decoder("delta:bits=4").add_profile(first)
+    refuses(lambda: Encoder("delta:bits=4").use_profile(first), "CONFIG", "profile")
+    refuses(lambda: Decoder("delta:bits=4").add_profile(first), "CONFIG", "profile")
 
 
 def test_what_is_refused():
@@ -83,19 +81,12 @@ def test_what_is_refused():
     profile, other = Profile.fit(x), Profile.fit(like_activations(9))
     frame = Encoder(Config(STEPS, profile)).encode(x)
     for wrong in (Config(STEPS, other), STEPS):
-        with refused("MISMATCH", "profile"):
-            Decoder(wrong).decode(frame)
+        refuses(lambda: Decoder(wrong).decode(frame), "MISMATCH", "profile")
     with refused("SHAPE", "48 channels, and the tensor has 32"):
         Encoder(Config(STEPS, profile)).encode(normal((2, 3, 32)))
-    with refused("CONFIG", "profile"):
-        Config("direct:bits=4", profile)
-    with refused("CONFIG", "profile="):
-        Encoder(STEPS + ",profile=7")
-    with refused("CONFIG", "not the one"):
-        Encoder(Config(STEPS + ",profile=7", profile))
-    with refused("ARGUMENT", "from 2^-24 to 1"):
-        Profile(numpy.full((1, 1, 4), 2, numpy.float32))
-    with refused("SHAPE", "shape of x"):
-        Profile.fit(x, x[:2])
-    with refused("ARGUMENT", "no row is finite"):
-        Profile.fit(x * numpy.nan)
+    refuses(lambda: Config("direct:bits=4", profile), "CONFIG", "profile")
+    refuses(lambda: Encoder(STEPS + ",profile=7"), "CONFIG", "profile=")
+    refuses(lambda: Encoder(Config(STEPS + ",profile=7", profile)), "CONFIG", "not the one")
+    refuses(lambda: Profile(numpy.full((1, 1, 4), 2, numpy.float32)), "ARGUMENT", "from 2^-24 to 1")
+    refuses(lambda: Profile.fit(x, x[:2]), "SHAPE", "shape of x")
+    refuses(lambda: Profile.fit(x * numpy.nan), "ARGUMENT", "no row is finite")

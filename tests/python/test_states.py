@@ -6,7 +6,7 @@ import re
 
 import numpy
 import pytest
-from rig import normal, pair, refused, same
+from rig import normal, pair, refuses, same
 
 import deltawire
 from deltawire import Config, Decoder, DeltawireError, Encoder, Storage
@@ -42,18 +42,15 @@ def test_a_restart_continues_with_the_saved_states():
 
 def test_states_that_are_refused():
     encoder, decoder = trained()
-    with refused("ARGUMENT"):
-        encoder.export_state(99)
+    refuses(lambda: encoder.export_state(99), "ARGUMENT")
     saved = encoder.export_state(5)
     fresh = Encoder("delta:bits=4")
     for given in (saved[:-9] + bytes(9), saved[:40]):
         with pytest.raises(DeltawireError):
             fresh.import_state(given)
     assert fresh.counters().keys_held == 0
-    with refused("MISMATCH"):
-        fresh.import_state(decoder.export_state(5))
-    with refused("ARGUMENT", "holds no bytes"):
-        fresh.import_state(None)
+    refuses(lambda: fresh.import_state(decoder.export_state(5)), "MISMATCH")
+    refuses(lambda: fresh.import_state(None), "ARGUMENT", "holds no bytes")
     fresh.import_state(memoryview(saved))
     assert same(fresh.peek(5), encoder.peek(5)) and fresh.counters().keys_held == 1
 
@@ -66,10 +63,8 @@ def test_peek_is_a_copy():
     before = bytes(seen.memoryview().cast("B"))
     encoder.encode(normal((3, 4, 64), 30), IDS)
     assert bytes(seen.memoryview().cast("B")) == before
-    with refused("ARGUMENT", "nothing is held for the id 99"):
-        encoder.peek(99)
-    with refused("ARGUMENT", "not an id"):
-        encoder.peek("five")
+    refuses(lambda: encoder.peek(99), "ARGUMENT", "nothing is held for the id 99")
+    refuses(lambda: encoder.peek("five"), "ARGUMENT", "not an id")
 
 
 def test_forget_and_reset():
@@ -85,8 +80,7 @@ def test_forget_and_reset():
     assert [e.role for e in deltawire.frame_info(frame).entries] == ["key"]
     decoder.decode(frame)
     assert decoder.counters().keys_held == 1
-    with refused("ARGUMENT", "not an id"):
-        encoder.forget(-1)
+    refuses(lambda: encoder.forget(-1), "ARGUMENT", "not an id")
 
 
 def test_a_frame_is_given_back_or_undone():
@@ -102,21 +96,16 @@ def test_a_frame_is_given_back_or_undone():
     frame = encoder.encode(x, IDS)
     sent = numpy.from_dlpack(decoder.decode(frame).tensor)
     assert numpy.allclose(residuals(), before - x + sent, atol=1e-4)
-    with refused("SHAPE", "shape"):
-        encoder.undo(frame, x[:, :, :32])
+    refuses(lambda: encoder.undo(frame, x[:, :, :32]), "SHAPE", "shape")
     encoder.undo(frame, x)
     assert numpy.allclose(residuals(), before, atol=1e-5)
-    with refused("ARGUMENT", "each once"):
-        encoder.undo(frame, x)
+    refuses(lambda: encoder.undo(frame, x), "ARGUMENT", "each once")
     frame = encoder.encode(x, IDS)
     encoder.give_back(frame)
-    with refused("ARGUMENT", "each once"):
-        encoder.give_back(frame)
-    with refused("ARGUMENT", "give ids"):
-        encoder.encode(x)
+    refuses(lambda: encoder.give_back(frame), "ARGUMENT", "each once")
+    refuses(lambda: encoder.encode(x), "ARGUMENT", "give ids")
     encoder.encode(x, stateless=True)
-    with refused("ARGUMENT", "feedback=ef"):
-        Encoder("direct:bits=4").give_back(frame)
+    refuses(lambda: Encoder("direct:bits=4").give_back(frame), "ARGUMENT", "feedback=ef")
 
 
 def test_resync_gives_the_tensor_that_was_missed():
@@ -128,16 +117,14 @@ def test_resync_gives_the_tensor_that_was_missed():
     assert same(decoder.decode(frame).tensor, made)
     assert encoder.counters().resyncs == 3
     for wrong, words in (([99], "held"), ([5, 99], ""), ([], "no ids"), ([5, 5], "")):
-        with refused("ARGUMENT", words):
-            encoder.resync(wrong)
+        refuses(lambda: encoder.resync(wrong), "ARGUMENT", words)
 
 
 def test_an_import_of_many_stops_at_the_first_bad_one():
     encoder, _ = trained()
     states = list(encoder.export_states().values())
     fresh = Encoder("delta:bits=4")
-    with refused("FORMAT"):
-        fresh.import_states([states[0], b"nonsense", states[1]])
+    refuses(lambda: fresh.import_states([states[0], b"nonsense", states[1]]), "FORMAT")
     assert fresh.counters().keys_held == 1
     assert isinstance(Decoder("delta:bits=4").export_states(), dict)
 
@@ -162,10 +149,8 @@ def test_frames_are_the_same_with_state_in_a_file(tmp_path):
         assert counters.reads > 50 and counters.records >= 20 and counters.failed_reads == 0
         assert stored.counters().state_bytes < plain.counters().state_bytes
         assert stored.counters().lost_copies == 0
-        with refused("ARGUMENT", "still use this storage"):
-            storage.close()
-        with refused("IO", "in use"):
-            Encoder("delta:bits=4", state=f"file:{tmp_path}/prev")
+        refuses(storage.close, "ARGUMENT", "still use this storage")
+        refuses(lambda: Encoder("delta:bits=4", state=f"file:{tmp_path}/prev"), "IO", "in use")
         stored.close()
         receiver.close()
     assert not list(tmp_path.iterdir())
@@ -184,10 +169,8 @@ def test_a_snapshot_outlives_its_storage(tmp_path):
         assert (counters.snapshot, counters.snapshot_before, counters.pinned) == (last, first, 3)
         for i, name in enumerate(names):
             assert storage.fetch(first, name, 5000) == bytes([i]) * 5000
-        with refused("MISMATCH", "does not have this copy"):
-            storage.fetch(last, names[0], 5000)
-        with refused("ARGUMENT", "16 bytes"):
-            storage.fetch(last, b"short", 5000)
+        refuses(lambda: storage.fetch(last, names[0], 5000), "MISMATCH", "does not have this copy")
+        refuses(lambda: storage.fetch(last, b"short", 5000), "ARGUMENT", "16 bytes")
         floats = normal((3, 50), 1)
         floats_name = storage.keep(floats)
         assert storage.fetch(storage.save(), floats_name, 600) == floats.tobytes()
@@ -218,20 +201,15 @@ def test_a_storage_is_collected_together_with_its_encoder(tmp_path):
 def test_an_encoder_that_was_not_made_gives_back_what_it_borrowed(tmp_path):
     pool, closed = deltawire.Threads(2), Storage(f"file:{tmp_path}/closed")
     closed.close()
-    with refused("ARGUMENT", "closed"):
-        Encoder("delta:bits=4", threads=pool, state=closed)
+    refuses(lambda: Encoder("delta:bits=4", threads=pool, state=closed), "ARGUMENT", "closed")
     pool.close()
 
 
 def test_storages_that_are_refused(tmp_path):
-    with refused("CONFIG", "begin with file:"):
-        Encoder("delta:bits=4", state="prev")
-    with refused("CONFIG", "cash"):
-        Storage(f"file:{tmp_path}/prev,cash=3")
-    with refused("ARGUMENT", "must be a text"):
-        Storage(Config("delta:bits=4"))
-    with refused("IO", "No such file"):
-        Storage(f"file:{tmp_path}/none/prev")
+    refuses(lambda: Encoder("delta:bits=4", state="prev"), "CONFIG", "begin with file:")
+    refuses(lambda: Storage(f"file:{tmp_path}/prev,cash=3"), "CONFIG", "cash")
+    refuses(lambda: Storage(Config("delta:bits=4")), "ARGUMENT", "must be a text")
+    refuses(lambda: Storage(f"file:{tmp_path}/none/prev"), "IO", "No such file")
     assert not list(tmp_path.iterdir())
 
 

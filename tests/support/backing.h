@@ -81,11 +81,9 @@ static inline void test_backing_open(test_backing *b, uint64_t cache_bytes)
 /* Gives the ends of a pair this backing store, in place of those that they were made with. */
 static inline void test_pair_page(test_pair *pair, test_backing *b)
 {
-    dw_encoder_destroy(pair->encoder);
-    dw_decoder_destroy(pair->decoder);
     pair->host.backing = &b->calls;
-    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, &pair->host, NULL), DW_OK);
-    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, &pair->host, NULL), DW_OK);
+    test_pair_renew_encoder(pair);
+    test_pair_renew_decoder(pair);
 }
 
 #endif

@@ -174,10 +174,37 @@ void test_pair_close(test_pair *pair)
     free(pair->reply);
 }
 
+void test_pair_renew_encoder(test_pair *pair)
+{
+    dw_encoder_destroy(pair->encoder);
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config, &pair->host, NULL), DW_OK);
+}
+
+void test_pair_renew_decoder(test_pair *pair)
+{
+    dw_decoder_destroy(pair->decoder);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config, &pair->host, NULL), DW_OK);
+}
+
+void test_pair_encode_with(test_pair *pair, const dw_key *keys, const dw_tensor *x,
+                           const dw_encode_options *options)
+{
+    dw_status status =
+        dw_encode(pair->encoder, keys, x, options, pair->frame, pair->cap, &pair->len);
+    if (status) fail_msg("encode: %d %s", status, dw_encoder_why(pair->encoder));
+}
+
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x)
 {
-    dw_status status = dw_encode(pair->encoder, keys, x, NULL, pair->frame, pair->cap, &pair->len);
-    if (status) fail_msg("encode: %d %s", status, dw_encoder_why(pair->encoder));
+    test_pair_encode_with(pair, keys, x, NULL);
+}
+
+void test_pair_refuses(test_pair *pair, const dw_key *keys, const dw_tensor *x, dw_status status,
+                       const char *says)
+{
+    size_t len;
+    assert_int_equal(dw_encode(pair->encoder, keys, x, NULL, pair->frame, pair->cap, &len), status);
+    assert_non_null(strstr(dw_encoder_why(pair->encoder), says));
 }
 
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)

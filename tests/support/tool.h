@@ -70,6 +70,9 @@ void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t,
 void test_pair_open_with(test_pair *pair, const char *config, const struct dw_profile *profile,
                          uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
 void test_pair_close(test_pair *pair);
+/* Replace an end by a new one with the pair's config and host, which has no state. */
+void test_pair_renew_encoder(test_pair *pair);
+void test_pair_renew_decoder(test_pair *pair);
 /* Save one key to room, of cap bytes, and set *len to its length. room NULL: only *len is set. */
 dw_status test_export_encoder(dw_encoder *encoder, dw_key key, void *room, size_t cap, size_t *len);
 dw_status test_export_decoder(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len);
@@ -79,6 +82,11 @@ dw_status test_import_encoder(void *context, dw_key key, const void *saved, size
 dw_encoder *test_encoder(const char *config);
 dw_decoder *test_decoder(const char *config);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
+void test_pair_encode_with(test_pair *pair, const dw_key *keys, const dw_tensor *x,
+                           const dw_encode_options *options);
+/* The encoder refuses x with this status and a sentence that contains `says`. */
+void test_pair_refuses(test_pair *pair, const dw_key *keys, const dw_tensor *x, dw_status status,
+                       const char *says);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
 /* Encodes x and decodes the frame to y, both of which must succeed. */
 void test_pair_pass(test_pair *pair, const dw_key *keys, const dw_tensor *x, const dw_tensor *y);

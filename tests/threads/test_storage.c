@@ -134,13 +134,9 @@ static void open_rig(rig *r, dw_storage *storage, uint64_t seed)
     const char *config = "delta:bits=4,prev=f32,incarnation=5";
     test_pair_open(&r->plain, config, 1, 1, VALUES, DW_F32);
     test_pair_open(&r->stored, config, 1, 1, VALUES, DW_F32);
-    dw_encoder_destroy(r->stored.encoder);
-    dw_decoder_destroy(r->stored.decoder);
     r->stored.host.backing = dw_storage_backing(storage);
-    assert_int_equal(
-        dw_encoder_create(&r->stored.encoder, &r->stored.config, &r->stored.host, NULL), DW_OK);
-    assert_int_equal(
-        dw_decoder_create(&r->stored.decoder, &r->stored.config, &r->stored.host, NULL), DW_OK);
+    test_pair_renew_encoder(&r->stored);
+    test_pair_renew_decoder(&r->stored);
 }
 
 static void close_rig(rig *r)

@@ -2,6 +2,7 @@
 # pipelines.py - Pipe: one rank of a pipeline-parallel training, for the tests.
 """Ranks.run calls these functions on each rank."""
 
+import io
 import warnings
 
 import torch
@@ -63,6 +64,27 @@ class Pipe:
         self.schedule.step(*((x,) if self.first else ()), **named)
         self.optimizer.step()
         return torch.stack(losses).mean().item() if self.last else None
+
+    def steps(self, n=1, length=32):
+        """Runs n steps with the first eight samples, whose ids are 0 to 7. Returns their losses."""
+        x, y = small_gpt.samples(8, length)
+        return [self.step(x, y, torch.arange(8)) for _ in range(n)]
+
+    def saved(self):
+        """The bytes of a file with the state of all stages, their models and the optimizer."""
+        disk = io.BytesIO()
+        held = [stage.compression_state_dict() for stage in self.stages]
+        models = [stage.submod.state_dict() for stage in self.stages]
+        torch.save((held, models, self.optimizer.state_dict()), disk)
+        return disk.getvalue()
+
+    def load(self, disk, with_compression=True):
+        held, models, optimizer = torch.load(io.BytesIO(disk), weights_only=True)
+        for stage, model in zip(self.stages, models):
+            stage.submod.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
+        for stage, state in zip(self.stages, held) if with_compression else ():
+            stage.load_compression_state_dict(state)
 
     def evaluate(self, x, y):
         named, losses = {}, []

@@ -66,10 +66,9 @@ class Stages:
         self.pipe = Pipe(rank, world, "interleaved", options=options)
         self.held = self.pipe.stages
         self.parts = [*(stage.submod for stage in self.held), self.pipe.optimizer]
-        self.x, self.y = small_gpt.samples(8, 32)
 
     def step(self, number):
-        return self.pipe.step(self.x, self.y, torch.arange(8))
+        return self.pipe.steps()
 
     def is_resumed(self):
         ways = [one.get("forward_sent", {}) for one in self.pipe.stats()]

@@ -48,7 +48,6 @@ def steps_with_damage(rank, world, options, damage, by=0):
     """In the second step of four, a stage damages a message: the first one the second of its
     activations, the second one the last of its gradients. (errors, losses, stats)."""
     pipe = Pipe(rank, world, "gpipe", options={**options, "backward": "delta:bits=6"})
-    x, y = small_gpt.samples(8, 32)
     errors, losses = [], []
     for step in range(4):
         with contextlib.ExitStack() as stack:
@@ -64,7 +63,7 @@ def steps_with_damage(rank, world, options, damage, by=0):
 
                 stack.enter_context(replaced(lane, "send", send))
             try:
-                losses.append(pipe.step(x, y, torch.arange(8)))
+                losses += pipe.steps()
             except deltawire.DeltawireError as error:
                 errors.append((step, error.status.name, error.why))
     return errors, losses, pipe.stats()
@@ -174,7 +173,6 @@ def steps_with_damaged_counts(rank, world):
     from deltawire.torch.pipeline import group_lane
 
     pipe = Pipe(rank, world, "gpipe", options={"equal_counts": True})
-    x, y = small_gpt.samples(8, 32)
     found = []
     for step in range(3):
         with contextlib.ExitStack() as stack:
@@ -183,7 +181,7 @@ def steps_with_damaged_counts(rank, world):
                     replaced(group_lane, "dist", WrongCounts(group_lane.dist))
                 )
             try:
-                pipe.step(x, y, torch.arange(8))
+                pipe.steps()
             except deltawire.DeltawireError as error:
                 found.append((step, error.status.name))
     return found
@@ -199,7 +197,7 @@ def rank_of_version(rank, world):
     from deltawire.torch.pipeline import compression
 
     with replaced(compression, "VERSION", f"0.0.{7 + rank}"):
-        Pipe(rank, world, "gpipe", options={}).step(*small_gpt.samples(8, 32), torch.arange(8))
+        Pipe(rank, world, "gpipe", options={}).steps()
 
 
 @needs_texts
@@ -228,9 +226,7 @@ class OfOtherDtype(nn.Module):
 
 
 def rank_of_dtype(rank, world):
-    Pipe(rank, world, "gpipe", options={}, make=OfOtherDtype).step(
-        *small_gpt.samples(8, 32), torch.arange(8)
-    )
+    Pipe(rank, world, "gpipe", options={}, make=OfOtherDtype).steps()
 
 
 @needs_texts

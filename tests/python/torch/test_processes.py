@@ -74,13 +74,12 @@ def check_refused(answers, harmless):
 
 def rank_whose_stage_forks(rank, world, options):
     pipe = Pipe(rank, world, "gpipe", options=options)
-    x, y = small_gpt.samples(8, 32)
-    pipe.step(x, y, torch.arange(8))
+    pipe.steps()
     stage = pipe.stages[0]
     state = stage.compression_state_dict()
     said = in_child(
         {
-            "a step": lambda: pipe.step(x, y, torch.arange(8)),
+            "a step": pipe.steps,
             "a microbatch": lambda: stage.get_fwd_recv_ops(0),
             "statistics": stage.compression_stats,
             "save": stage.compression_state_dict,
@@ -90,7 +89,7 @@ def rank_whose_stage_forks(rank, world, options):
             "close": stage.close_compression,
         }
     )
-    pipe.step(x, y, torch.arange(8))
+    pipe.steps()
     return said
 
 
@@ -102,8 +101,7 @@ def test_a_stage_is_refused_after_a_fork(carrier):
 
 def rank_that_forks_within_a_step(rank, world):
     pipe = Pipe(rank, world, "gpipe", options={})
-    x, y = small_gpt.samples(8, 32)
-    pipe.step(x, y, torch.arange(8))
+    pipe.steps()
     parent = os.getpid()
 
     def fork(*_):
@@ -116,7 +114,7 @@ def rank_that_forks_within_a_step(rank, world):
     if rank == 0:
         handle = pipe.stages[0].submod.register_forward_hook(fork)
     try:
-        pipe.step(x, y, torch.arange(8))
+        pipe.steps()
     except RuntimeError:  # torch makes it of a ValueError
         if os.getpid() != parent:
             os._exit(0)
@@ -247,12 +245,10 @@ def rank_of_an_interrupted_stage(rank, world, options, who):
     """Rank 0 is interrupted while it receives gradients, or rank 1 while it sends them."""
     # With 1F1B, rank 1 needs more from rank 0; with GPipe, rank 1 sends all gradients at the end.
     pipe = Pipe(rank, world, "gpipe" if who else "1f1b", options=options)
-    x, y = small_gpt.samples(8, 32)
-    step = lambda: pipe.step(x, y, torch.arange(8))  # noqa: E731
-    step()
+    pipe.steps()
     said = []
     if rank == who:
-        interrupted(step)
+        interrupted(pipe.steps)
     else:
         stage = pipe.stages[0]
         ops = "get_fwd_recv_ops" if rank else "get_bwd_recv_ops"
@@ -264,7 +260,7 @@ def rank_of_an_interrupted_stage(rank, world, options, who):
 
         setattr(stage, ops, late)
         try:
-            step()
+            pipe.steps()
         except deltawire.DeltawireError as error:
             said.append(f"{error.status.name}: {error.why}")
         delattr(stage, ops)
@@ -272,7 +268,7 @@ def rank_of_an_interrupted_stage(rank, world, options, who):
     store.set(f"ended {rank}", "yes")
     store.wait([f"ended {1 - rank}"])
     try:
-        step()
+        pipe.steps()
     except deltawire.DeltawireError as error:
         return said, f"{error.status.name}: {error.why}"
     return said, pipe.stats()[0]["steps"]
@@ -315,7 +311,7 @@ def test_an_interrupted_wait_loses_no_message():
 
 def rank_whose_neighbour_is_not_ready(rank, world):
     pipe = Pipe(rank, world, "gpipe", options={})
-    pipe.step(*small_gpt.samples(8, 32), torch.arange(8))
+    pipe.steps()
     if rank == 0:
         compression, asked = pipe.stages[0]._compression, threading.Event()
         lane = compression.sides.after.lane
@@ -344,20 +340,19 @@ def failing_loss(pipe, calls):
 def rank_whose_loss_fails(rank, world):
     """The loss is computed by the schedule, between two calls of the stage."""
     pipe = Pipe(rank, world, "1f1b", options={"backward": "delta:bits=6"})
-    x, y = small_gpt.samples(8, 32)
-    pipe.step(x, y, torch.arange(8))
+    pipe.steps()
     said = ""
     if rank == 1:
         kept = failing_loss(pipe, 2)
         with pytest.raises(ZeroDivisionError):
-            pipe.step(x, y, torch.arange(8))
+            pipe.steps()
         pipe.schedule._loss_fn = kept
     else:
         try:
-            pipe.step(x, y, torch.arange(8))
+            pipe.steps()
         except deltawire.DeltawireError as error:
             said = error.why
-    return said, pipe.step(x, y, torch.arange(8))
+    return said, pipe.steps()[0]
 
 
 @needs_texts

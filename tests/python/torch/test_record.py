@@ -112,10 +112,8 @@ def test_what_is_refused(tmp_path):
 
 def train_and_record(rank, world, folder):
     pipe = pipelines.Pipe(rank, world, "1f1b", options={"forward": "raw:f32"}, microbatches=4)
-    x, y = small_gpt.samples(8, 32)
     record(pipe.stages[0], f"{folder}/{rank}", steps=3)
-    for _ in range(2):
-        pipe.step(x, y, torch.arange(8))
+    pipe.steps(2)
     left = pipe.stages[0]._compression.listeners["forward"]
     return sorted(os.listdir(f"{folder}/{rank}")), len(left)
 

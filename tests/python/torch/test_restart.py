@@ -3,7 +3,6 @@
 import time
 
 import pytest
-import torch
 
 import lives
 import small_gpt
@@ -112,14 +111,12 @@ def test_a_closed_stage_gives_its_port_back(tmp_path, tmp_path_factory):
 
 def closed(rank, world, options):
     pipe = Pipe(rank, world, "gpipe", options=options)
-    x, y = small_gpt.samples(COUNT, 32)
-    pipe.step(x, y, torch.arange(COUNT))
+    pipe.steps()
     stage = pipe.stages[0]
     stage.close_compression()
     stage.close_compression()
     state, said = stage.compression_state_dict(), []
-    for refused in (lambda: pipe.step(x, y, torch.arange(COUNT)),
-                    lambda: stage.load_compression_state_dict(state)):  # fmt: skip
+    for refused in (pipe.steps, lambda: stage.load_compression_state_dict(state)):
         with pytest.raises(DeltawireError) as error:
             refused()
         said.append(error.value.why)
@@ -135,8 +132,7 @@ def test_a_closed_stage_runs_no_step(ranks, carrier):
 def closed_early(rank, world):
     """Rank 1 closes its link after its last step; only then rank 0 waits for what it has sent."""
     pipe = Pipe(rank, world, "gpipe", options=options_of("link"))
-    x, y = small_gpt.samples(COUNT, 32)
-    pipe.step(x, y, torch.arange(COUNT))
+    pipe.steps()
     if rank == 0:
         lane = pipe.stages[0]._compression.sides.after.lane
         flush = lane._flush
@@ -149,7 +145,7 @@ def closed_early(rank, world):
             flush()
 
         lane._flush = late
-    pipe.step(x, y, torch.arange(COUNT))
+    pipe.steps()
     pipe.stages[0].close_compression()
 
 

@@ -21,37 +21,15 @@ COUNT = 8
 WAYS = ("forward_sent", "backward_sent")
 
 
-class Run:
+class Run(Pipe):
     """One rank of a pipeline, whose stages have files in a folder."""
 
     def __init__(self, rank, world, folder, name="1f1b", file="prev", **changed):
         state = None if file is None else f"file:{folder}/{file},cache=0"
-        options = {**OPTIONS, "state": state, **changed}
-        self.pipe = Pipe(rank, world, name, options=options)
-        self.stages = self.pipe.stages
-        self.x, self.y = small_gpt.samples(COUNT, 32)
-
-    def steps(self, n):
-        return [self.pipe.step(self.x, self.y, torch.arange(COUNT)) for _ in range(n)]
-
-    def save(self):
-        """The state of all, as a file has it."""
-        disk = io.BytesIO()
-        held = [stage.compression_state_dict() for stage in self.stages]
-        models = [stage.submod.state_dict() for stage in self.stages]
-        torch.save((held, models, self.pipe.optimizer.state_dict()), disk)
-        return disk.getvalue()
-
-    def load(self, disk, with_compression=True):
-        held, models, optimizer = torch.load(io.BytesIO(disk), weights_only=True)
-        for stage, model in zip(self.stages, models):
-            stage.submod.load_state_dict(model)
-        self.pipe.optimizer.load_state_dict(optimizer)
-        for stage, state in zip(self.stages, held) if with_compression else ():
-            stage.load_compression_state_dict(state)
+        super().__init__(rank, world, name, options={**OPTIONS, "state": state, **changed})
 
     def key_entries(self):
-        return [one[way]["key_entries"] for one in self.pipe.stats() for way in WAYS if way in one]
+        return [one[way]["key_entries"] for one in self.stats() for way in WAYS if way in one]
 
     def close(self):
         for stage in self.stages:
@@ -76,9 +54,9 @@ def go_on(rank, world, folder, name):
     state, those after a restart there, and the sizes of the first one."""
     run = Run(rank, world, folder, name)
     run.steps(2)
-    saved = [run.save()]
+    saved = [run.saved()]
     expected = run.steps(1)
-    saved.append(run.save())
+    saved.append(run.saved())
     expected += run.steps(2)
     run.close()
     found = []
@@ -90,7 +68,7 @@ def go_on(rank, world, folder, name):
             found.append(again.steps(2))
             assert set(again.key_entries()) == {0}
             if disk is saved[0]:
-                again.save()
+                again.saved()
             again.close()
     return [expected[1:], expected[:2], expected[:2]], found, sizes(saved[0])
 
@@ -141,13 +119,13 @@ def refused(rank, world, folder):
     losses; and the losses of a run that loads nothing, and of one that loads what it should."""
     run, other = Run(rank, world, folder), Run(rank, world, folder, file="other")
     run.steps(1)
-    saved = [run.save()]
+    saved = [run.saved()]
     for _ in range(2):
         run.steps(1)
-        saved.append(run.save())
+        saved.append(run.saved())
     expected = run.steps(2)
     other.steps(1)
-    other.save()
+    other.saved()
     run.close()
     other.close()
 
@@ -188,7 +166,7 @@ def test_states_whose_copies_are_not_there_are_refused_and_nothing_is_lost(ranks
 def one_lost(rank, world, folder):
     run = Run(rank, world, folder)
     run.steps(2)
-    disk = run.save()
+    disk = run.saved()
     run.close()
     again = Run(rank, world, folder, file="prev" if rank else "new")
     if rank:
@@ -220,7 +198,7 @@ def failing(rank, world, folder):
     (stage,) = run.stages
     run.steps(1)
     stage.state_dict()
-    disk = run.save()
+    disk = run.saved()
     expected, said = [], []
     save = stage._compression.save
     for _ in range(3):
@@ -250,7 +228,7 @@ def pinned(rank, world, folder):
     run = Run(rank, world, folder)
     (stage,) = run.stages
     run.steps(1)
-    run.save()
+    run.saved()
     storage = stage._compression.sides._storage
     run.steps(1)
 
@@ -260,15 +238,15 @@ def pinned(rank, world, folder):
     found, save = [count()], storage.save
     storage.save = full
     with pytest.raises(DeltawireError, match="full"):
-        run.save()
+        run.saved()
     found.append(count())
     storage.save = save
-    disk = run.save()
+    disk = run.saved()
     found.append(count())
     run.close()
     another = Run(rank, world, folder)
     another.steps(1)
-    another.save()
+    another.saved()
     another.close()
     Run(rank, world, folder).load(disk)
     return found

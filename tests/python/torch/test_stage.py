@@ -35,12 +35,10 @@ def train_and_evaluate(rank, world, name):
     own = Pipe(rank, world, name)
     pipe = Pipe(rank, world, name, options={"evaluate": "raw:f32"})
     x, y = small_gpt.samples(8, 32)
-    ids = torch.arange(8)
     assert pipe.evaluate(x, y) == own.evaluate(x, y)
-    losses = [pipe.step(x, y, ids)]
+    losses = pipe.steps()
     found = [pipe.evaluate(x, y), pipe.evaluate(x, y)]
-    losses.append(pipe.step(x, y, ids))
-    return losses, pipe.stats(), found
+    return losses + pipe.steps(), pipe.stats(), found
 
 
 @needs_eval
@@ -113,9 +111,7 @@ def several(rank, world, dtype, with_integers):
         return Several(index, dtype, with_integers)
 
     pipe = Pipe(rank, world, "gpipe", options={"backward": "delta:bits=8"}, make=make)
-    x, y = small_gpt.samples(8, 32)
-    losses = [pipe.step(x, y, torch.arange(8)) for _ in range(4)]
-    return losses, pipe.stats()
+    return pipe.steps(4), pipe.stats()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -141,8 +137,7 @@ def with_profiles(rank, world, forward, others):
         torch.manual_seed(100 + index + (others and rank == 1))
         profiles[index] = Profile.fit(torch.randn(4, 32, 64))
     pipe = Pipe(rank, world, options={"forward": forward, "profiles": profiles})
-    x, y = small_gpt.samples(8, 32)
-    return [pipe.step(x, y, torch.arange(8)) for _ in range(3)], pipe.stats()
+    return pipe.steps(3), pipe.stats()
 
 
 @pytest.mark.parametrize("forward", ["delta:form=step,step=0.5", "direct:form=step,step=0.1"])
@@ -160,8 +155,7 @@ def test_ranks_with_other_profiles_are_refused(ranks):
 
 def with_fitted_profiles(rank, world, name, forward):
     pipe = Pipe(rank, world, name, options={"forward": forward, "profiles": "fit"})
-    x, y = small_gpt.samples(8, 32)
-    return [pipe.step(x, y, torch.arange(8)) for _ in range(6)], pipe.stats()
+    return pipe.steps(6), pipe.stats()
 
 
 @pytest.mark.parametrize(
@@ -199,8 +193,7 @@ def evaluated_with_fitted_profiles(rank, world):
     }
     pipe, (x, y) = Pipe(rank, world, options=options), small_gpt.samples(8, 32)
     pipe.evaluate(x, y)
-    for _ in range(3):
-        pipe.step(x, y, torch.arange(8))
+    pipe.steps(3)
     return pipe.stats(), [pipe.evaluate(x, y) for _ in range(2)]
 
 
@@ -210,14 +203,12 @@ def evaluated_with_fitted_profiles(rank, world):
 def wrong_then_right(rank, world, options, wrong):
     """A step with wrong ids, which is an error on all ranks, and then good steps."""
     pipe = Pipe(rank, world, "gpipe", options=options)
-    x, y = small_gpt.samples(8, 32)
     try:
-        pipe.step(x, y, wrong)
+        pipe.step(*small_gpt.samples(8, 32), wrong)
         said = None
     except Exception as error:
         said = str(error)
-    losses = [pipe.step(x, y, torch.arange(8)) for _ in range(2)]
-    return said, losses, pipe.stats()
+    return said, pipe.steps(2), pipe.stats()
 
 
 WRONG = [
@@ -417,9 +408,8 @@ def test_carriers_give_the_same_losses(ranks, name):
 
 
 def lane_of(rank, world):
-    pipe = pipelines.Pipe(rank, world, "gpipe", options={})
-    x, y = small_gpt.samples(8, 32)
-    pipe.step(x, y, torch.arange(8))
+    pipe = Pipe(rank, world, "gpipe", options={})
+    pipe.steps()
     compression = pipe.stages[0]._compression
     return type(next(iter(compression.sides)).lane).__name__
 
@@ -461,9 +451,9 @@ def timed(rank, world, carrier):
     options = {"forward": "raw:f32", "carrier": carrier}
     make = (lambda i: Slow(i, world)) if carrier == "group" else None
     pipe = Pipe(rank, world, options=options, make=make)
-    (stage,), (x, y) = pipe.stages, small_gpt.samples(8, 32)
+    (stage,) = pipe.stages
     assert stage.compression_report().startswith(f"stage {rank}, 0 steps")
-    losses = [pipe.step(x, y, torch.arange(8)) for _ in range(2)]
+    losses = pipe.steps(2)
     assert rank == 0 or losses[1] < losses[0]
     its = (stage.compression_stats, stage.compression_report)
     return *(one() for one in its), stage.compression_scalars("run")
@@ -500,9 +490,7 @@ def test_times_of_a_slow_network_and_its_report(ranks):
 
 
 def other_options(rank, world):
-    Pipe(rank, world, "gpipe", options={"forward": f"delta:bits={2 + rank}"}).step(
-        *small_gpt.samples(8, 32), torch.arange(8)
-    )
+    Pipe(rank, world, "gpipe", options={"forward": f"delta:bits={2 + rank}"}).steps()
 
 
 def test_other_config_is_found_at_start(ranks):
@@ -742,11 +730,9 @@ class Changing(Masked):
 
 def changing(rank, world):
     pipe = Pipe(rank, world, options={}, make=lambda index: Changing(index, 64))
-    x, y = small_gpt.samples(8, 64)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        for _ in range(10):
-            pipe.step(x, y, torch.arange(8))
+        pipe.steps(10, length=64)
     return [str(one.message) for one in said]
 
 

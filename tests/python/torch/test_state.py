@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_state.py - saving and restoring the state of a pipeline.
-import io
 import itertools
 import pathlib
 import warnings
@@ -19,9 +18,6 @@ def saved_and_loaded(rank, world, name, options, who_loads):
     """Trains for four steps without and with a restart in the middle.
 
     Returns the losses with and without restart, the statistics, and the warnings."""
-    x, y = small_gpt.samples(8, 32)
-    ids = torch.arange(8)
-
     lives = itertools.count()
 
     def made():
@@ -31,24 +27,14 @@ def saved_and_loaded(rank, world, name, options, who_loads):
         return Pipe(rank, world, name, options={**options, **files})
 
     whole = made()
-    expected = [whole.step(x, y, ids) for _ in range(4)]
+    expected = whole.steps(4)
     before = made()
-    losses = [before.step(x, y, ids) for _ in range(2)]
-    disk = io.BytesIO()
-    held = [stage.compression_state_dict() for stage in before.stages]
-    models = [stage.submod.state_dict() for stage in before.stages]
-    torch.save((held, models, before.optimizer.state_dict()), disk)
-    disk.seek(0)
-    held, models, optimizer = torch.load(disk, weights_only=True)
+    losses, disk = before.steps(2), before.saved()
     after = made()
-    for stage, state, model in zip(after.stages, held, models):
-        stage.submod.load_state_dict(model)
-        if rank in who_loads:
-            stage.load_compression_state_dict(state)
-    after.optimizer.load_state_dict(optimizer)
+    after.load(disk, with_compression=rank in who_loads)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        losses += [after.step(x, y, ids) for _ in range(2)]
+        losses += after.steps(2)
     text = "\n".join(str(w.message) for w in said if "deltawire" in str(w.filename))
     return losses, expected, after.stats(), text
 
@@ -98,15 +84,13 @@ def test_restart_goes_on_from_a_file(ranks, tmp_path):
 
 def in_memory_and_in_a_file(rank, world, path):
     """Returns the losses of both, and the number of copies that were read."""
-    x, y = small_gpt.samples(8, 32)
-    ids = torch.arange(8)
     losses, reads = [], 0
     for state in (None, deltawire.Storage(f"file:{path}.{rank},cache=0")):
         made = Pipe(rank, world, "1f1b", options={**FITTED, **OPTIONS, "state": state})
-        for step in range(4):
-            losses.append(made.step(x, y, ids))
+        for _ in range(4):
+            losses += made.steps()
             for stage in made.stages:
-                stage.prefetch(ids)
+                stage.prefetch(torch.arange(8))
         reads = state.counters().reads if state else 0
     return losses[:4], losses[4:], reads
 
@@ -117,10 +101,9 @@ def test_state_in_a_file_changes_no_bit(ranks, tmp_path):
 
 
 def stage_of_a_text(rank, world, path):
-    x, y = small_gpt.samples(8, 32)
     for life in range(2):
         made = Pipe(rank, world, "1f1b", options={**OPTIONS, "state": f"file:{path},cache=1MiB"})
-        made.step(x, y, torch.arange(8))
+        made.steps()
         for stage in made.stages if life == 0 else ():
             stage.close_compression()
             assert stage.compression_stats()["steps"] == 1
