@@ -195,7 +195,7 @@ def test_uneven_inputs_join(exchange):
 # The bits of the mean: the decoded frames are added in the order of ranks, in float32.
 
 
-def rank_of_mean(rank, world, codec, exchange, count, steps, piece=1 << 20):
+def rank_of_mean(rank, world, codec, exchange, count, steps, piece=1 << 22):
     ddp_exchange.PIECE = piece
     model = DistributedDataParallel(Known(count))
     state, hook = deltawire.torch.ddp_hook(codec, exchange=exchange)
@@ -231,7 +231,7 @@ def mean_in_order(tensors):
 CODECS = ["delta:bits=2", "delta:bits=2,prev=4", "direct:bits=2,feedback=ef"]
 
 
-@pytest.mark.parametrize("piece", [1 << 20, 1024])
+@pytest.mark.parametrize("piece", [1 << 22, 1024])
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_gathered_mean_is_that_of_the_frames(codec, piece):
     """Pieces hold whole groups of 128 values, so they have the bits of an uncut bucket."""

@@ -16,7 +16,7 @@ from deltawire.torch.gradients.split import Receiver, Room, Split
 
 GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
 ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
-PIECE = 1 << 20  # elements, a multiple of ALIGNMENT; ranks with another number cannot work together
+PIECE = 1 << 22  # elements, a multiple of ALIGNMENT; ranks with another number cannot work together
 
 Step = Callable[[], None]
 
