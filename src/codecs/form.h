@@ -36,13 +36,24 @@
 typedef struct dw_plan dw_plan;
 typedef struct dw_form_params dw_form_params;
 
+/* How many areas of scratch memory the chunks of an entry need that run at the same time. Of the
+ * first ones each chunk takes the lowest that is free: so chunks that run one after the other use
+ * memory that is in the caches. Where all are taken, it has one of its own behind them. */
+enum { DW_SHARED_AREAS = 32 };
+
+DW_INLINE uint64_t dw_areas(uint64_t chunks)
+{
+    return chunks <= DW_SHARED_AREAS ? chunks : DW_SHARED_AREAS + chunks;
+}
+
 /* A stage behind a form, which recodes its payload without loss. The form then works with the plain
  * payload, which is not in the frame (codecs/job.h).
  *
  * wide table:
  * | function | meaning                                                                             |
  * | plan     | after the form's: sets the sizes of a plan. Errors: as above                         |
- * | encode   | after the form's, for the same chunk: recodes it                                    |
+ * | encode   | after the form's, for the same chunk: recodes it. area: of the scratch memory, one  |
+ * |          | of dw_areas(chunks) that no other chunk has at the same time                         |
  * | join     | when all chunks are done: completes the payload, sets payload_bytes and payload_sum |
  * | prepare  | step 8 of docs/format.md, 2, before any chunk: NULL, or what is wrong with a payload |
  * |          | whose digest is right                                                               |
@@ -56,10 +67,10 @@ typedef struct dw_form_params dw_form_params;
 typedef struct dw_stage {
     uint8_t wire;
     dw_status (*plan)(dw_plan *plan, dw_why *why);
-    void (*encode)(const dw_encode_job *job, uint64_t chunk);
+    void (*encode)(const dw_encode_job *job, uint64_t chunk, uint64_t area);
     void (*join)(const dw_encode_job *job, dw_chunk_result *result);
     const char *(*prepare)(const dw_decode_job *job);
-    const char *(*decode)(const dw_decode_job *job, uint64_t chunk);
+    const char *(*decode)(const dw_decode_job *job, uint64_t chunk, uint64_t area);
     const char *(*sentence)(uint32_t fault);
     const char *encode_on_device, *decode_on_device;
 } dw_stage;

@@ -109,8 +109,9 @@ static void write_places(const dw_sparse *s, const uint32_t *places, const head 
     }
 }
 
-static void encode(const dw_encode_job *job, uint64_t chunk)
+static void encode(const dw_encode_job *job, uint64_t chunk, uint64_t area)
 {
+    (void)area;
     dw_sparse s;
     (void)chunk;
     (void)dw_sparse_of(job->plan, &s);
@@ -293,8 +294,9 @@ static const char *make_mask(const dw_decode_job *job, const dw_sparse *s, uint8
     return why;
 }
 
-static const char *decode(const dw_decode_job *job, uint64_t chunk)
+static const char *decode(const dw_decode_job *job, uint64_t chunk, uint64_t area)
 {
+    (void)area;
     dw_sparse s;
     (void)chunk;
     (void)dw_sparse_of(job->plan, &s);

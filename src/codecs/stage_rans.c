@@ -17,8 +17,8 @@
 #include "codecs/tiles.h"
 #include "entropy/rans.h"
 
-/* The memory that coding a block needs besides its input and output. Every chunk has one, in the
- * scratch of the entry, and uses it for one block after the other. */
+/* The memory that coding a block needs besides its input and output: an area of the entry's
+ * scratch, which a chunk uses for one block after the other. */
 typedef struct block_work {
     uint8_t *codes;         /* the block's codes, one per byte; not used if the block is bare */
     uint8_t *high, *parted; /* with dither: see codecs/dither_parts.h */
@@ -114,13 +114,13 @@ static uint64_t encode_block(const dw_encode_job *job, const dw_coded_block *b, 
     return b->bytes;
 }
 
-static void encode(const dw_encode_job *job, uint64_t chunk)
+static void encode(const dw_encode_job *job, uint64_t chunk, uint64_t area)
 {
     const dw_layout *layout = &job->layout;
     dw_coded p = dw_coded_of(layout);
     uint64_t blocks = dw_blocks_of(dw_layout_chunk(layout, chunk).tiles);
     uint64_t each = work_of(layout, NULL).bytes;
-    block_work work = work_of(layout, job->scratch + chunk * each);
+    block_work work = work_of(layout, job->scratch + area * each);
     for (uint64_t i = 0; i < blocks; i++) {
         dw_coded_block b = dw_coded_block_of(layout, chunk * dw_chunk_blocks(layout) + i);
         uint64_t size = encode_block(job, &b, job->coded + p.blocks_at + (b.from - p.front), &work);
@@ -256,12 +256,12 @@ static const char *decode_block(const dw_decode_job *job, const dw_coded_block *
     return NULL;
 }
 
-static const char *decode(const dw_decode_job *job, uint64_t chunk)
+static const char *decode(const dw_decode_job *job, uint64_t chunk, uint64_t area)
 {
     const dw_layout *layout = &job->layout;
     uint64_t blocks = dw_blocks_of(dw_layout_chunk(layout, chunk).tiles);
     uint64_t each = work_of(layout, NULL).bytes;
-    block_work work = work_of(layout, job->scratch + starts_bytes(layout) + chunk * each);
+    block_work work = work_of(layout, job->scratch + starts_bytes(layout) + area * each);
     const char *why = NULL;
     for (uint64_t i = 0; i < blocks && !why; i++) {
         dw_coded_block b = dw_coded_block_of(layout, chunk * dw_chunk_blocks(layout) + i);
@@ -276,7 +276,7 @@ static dw_status plan(dw_plan *made, dw_why *why)
     dw_coded p = dw_coded_of(layout);
     made->plain_bytes = made->payload_bytes;
     made->size_varies = true;
-    bool fits = dw_size_multiply(dw_layout_chunks(layout), work_of(layout, NULL).bytes,
+    bool fits = dw_size_multiply(dw_areas(dw_layout_chunks(layout)), work_of(layout, NULL).bytes,
                                  &made->scratch_bytes) &&
                 dw_size_add(made->scratch_bytes, starts_bytes(layout), &made->scratch_bytes) &&
                 dw_size_add(made->payload_bytes, p.blocks_at - p.front, &made->payload_bytes) &&

@@ -100,11 +100,16 @@ static void encode_chunk(void *context, size_t index)
 {
     cpu *c = context;
     uint64_t chunk;
-    const dw_encode_job *job = c->jobs.encode[dw_work_entry(&c->work, index, &chunk)];
+    uint32_t entry = dw_work_entry(&c->work, index, &chunk);
+    const dw_encode_job *job = c->jobs.encode[entry];
     dw_cpu_mode mode = dw_cpu_enter_exact();
     job->plan->form->encode(job, chunk, &c->work.results[index]);
     c->work.results[index].sums.overflowed += dw_elements_overflowed(job, chunk, job->plan->chunks);
-    if (job->plan->behind) job->plan->behind->encode(job, chunk);
+    if (job->plan->behind) {
+        uint64_t area = dw_work_take_area(&c->work, entry, chunk);
+        job->plan->behind->encode(job, chunk, area);
+        dw_work_give_area(&c->work, entry, area);
+    }
     dw_cpu_leave_exact(mode);
 }
 
@@ -128,10 +133,15 @@ static void decode_chunk(void *context, size_t index)
 {
     cpu *c = context;
     uint64_t chunk;
-    const dw_decode_job *job = c->jobs.decode[dw_work_entry(&c->work, index, &chunk)];
+    uint32_t entry = dw_work_entry(&c->work, index, &chunk);
+    const dw_decode_job *job = c->jobs.decode[entry];
     dw_chunk_result *result = &c->work.results[index];
     *result = (dw_chunk_result){0};
-    if (job->plan->behind) result->bad = job->plan->behind->decode(job, chunk);
+    if (job->plan->behind) {
+        uint64_t area = dw_work_take_area(&c->work, entry, chunk);
+        result->bad = job->plan->behind->decode(job, chunk, area);
+        dw_work_give_area(&c->work, entry, area);
+    }
     if (!job->next || result->bad) return;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     job->plan->form->decode(job, chunk, result);

@@ -6,14 +6,17 @@ void dw_work_release(dw_work *work, const dw_allocator *allocator)
 {
     dw_mem_release(allocator, work->first, work->first_cap * sizeof *work->first);
     dw_mem_release(allocator, work->results, work->results_cap * sizeof *work->results);
+    dw_mem_release(allocator, work->taken, work->taken_cap * sizeof *work->taken);
 }
 
 bool dw_work_begin(dw_work *work, const dw_allocator *allocator, uint32_t n)
 {
-    void *first = work->first;
+    void *first = work->first, *taken = work->taken;
     if (!dw_mem_grow(allocator, &first, &work->first_cap, (uint64_t)n + 1, sizeof *work->first))
         return false;
     work->first = first;
+    if (!dw_mem_grow(allocator, &taken, &work->taken_cap, n, sizeof *work->taken)) return false;
+    work->taken = taken;
     work->first[0] = 0;
     work->entries = 0;
     work->chunks = 0;
@@ -23,6 +26,7 @@ bool dw_work_begin(dw_work *work, const dw_allocator *allocator, uint32_t n)
 void dw_work_put(dw_work *work, uint64_t chunks)
 {
     work->chunks += chunks;
+    atomic_init(&work->taken[work->entries], 0);
     work->first[++work->entries] = work->chunks;
 }
 
@@ -53,6 +57,25 @@ uint32_t dw_work_entry(const dw_work *work, uint64_t index, uint64_t *chunk)
 uint64_t dw_work_chunks(const dw_work *work, uint32_t entry)
 {
     return work->first[entry + 1] - work->first[entry];
+}
+
+uint64_t dw_work_take_area(const dw_work *work, uint32_t entry, uint64_t chunk)
+{
+    uint32_t taken = atomic_load_explicit(&work->taken[entry], memory_order_relaxed);
+    while (~taken) {
+        uint32_t lowest = ~taken & (taken + 1);
+        if (atomic_compare_exchange_weak_explicit(&work->taken[entry], &taken, taken | lowest,
+                                                  memory_order_acquire, memory_order_relaxed))
+            return (uint64_t)__builtin_ctz(lowest);
+    }
+    return DW_SHARED_AREAS + chunk;
+}
+
+void dw_work_give_area(const dw_work *work, uint32_t entry, uint64_t area)
+{
+    if (area < DW_SHARED_AREAS)
+        atomic_fetch_and_explicit(&work->taken[entry], ~(UINT32_C(1) << area),
+                                  memory_order_release);
 }
 
 void dw_work_run(const dw_work *work, const dw_host *host, dw_task *task, void *context)

@@ -5,20 +5,26 @@
  * | name    | meaning                                                    | owner |
  * | first   | number of each entry's first chunk; and the end            | work  |
  * | results | of each chunk; written by its task, read when all are done | work  |
+ * | taken   | of each entry, a bit for each shared area that a chunk has | work  |
  *
  * Errors: false where there is no memory, with nothing changed. Arrays are kept from call to call,
  * so that a steady state allocates nothing. Threads: dw_work_run calls the host's parallel_for;
- * dw_work_entry may be called from any thread, all others from the thread of the call. */
+ * dw_work_entry and those of areas may be called from any thread, all others from the thread of the
+ * call. */
 #ifndef DW_WORK_H
 #define DW_WORK_H
 
+#include <stdatomic.h>
+
 #include "base/mem.h"
-#include "codecs/job.h"
+#include "codecs/form.h"
 
 typedef struct dw_work {
     uint64_t *first, first_cap;
     dw_chunk_result *results;
     uint64_t results_cap, chunks;
+    _Atomic uint32_t *taken;
+    uint64_t taken_cap;
     uint32_t entries;
 } dw_work;
 
@@ -33,6 +39,10 @@ bool dw_work_ready(dw_work *work, const dw_allocator *allocator);
 /* The entry that a chunk of the frame belongs to; *chunk: its number within that entry. */
 uint32_t dw_work_entry(const dw_work *work, uint64_t index, uint64_t *chunk);
 uint64_t dw_work_chunks(const dw_work *work, uint32_t entry);
+
+/* An area of the entry's scratch for a chunk (codecs/form.h), until it is given back. */
+uint64_t dw_work_take_area(const dw_work *work, uint32_t entry, uint64_t chunk);
+void dw_work_give_area(const dw_work *work, uint32_t entry, uint64_t area);
 
 /* Runs the task once for every chunk. */
 void dw_work_run(const dw_work *work, const dw_host *host, dw_task *task, void *context);

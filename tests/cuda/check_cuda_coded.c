@@ -173,7 +173,8 @@ static void spec_encode(payload *p)
                          .draws_key = p->draws_key,
                          .plan = &p->plan,
                          .kernels = &dw_kernels_c};
-    for (uint64_t i = 0; i < dw_layout_chunks(&p->plan.layout); i++) dw_stage_rans.encode(&job, i);
+    for (uint64_t i = 0; i < dw_layout_chunks(&p->plan.layout); i++)
+        dw_stage_rans.encode(&job, i, 0);
     dw_stage_rans.join(&job, &result);
     p->bytes = result.payload_bytes;
     p->sum = result.payload_sum;
@@ -330,7 +331,7 @@ static const char *spec_decode(const payload *p, uint8_t *coded, uint64_t bytes,
                          .kernels = &dw_kernels_c};
     const char *why = dw_stage_rans.prepare(&job);
     for (uint64_t i = 0; i < dw_layout_chunks(&p->plan.layout) && !why; i++)
-        why = dw_stage_rans.decode(&job, i);
+        why = dw_stage_rans.decode(&job, i, 0);
     free(scratch);
     return why;
 }

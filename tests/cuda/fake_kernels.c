@@ -340,7 +340,7 @@ static void code_part(const char *kernel, const dw_cuda_encode_part *part)
     job.coded = malloc(plan.payload_bytes);
     job.scratch = malloc(plan.scratch_bytes);
     if (!job.coded || !job.scratch) die(kernel, "no memory");
-    for (uint64_t i = 0; i < dw_layout_chunks(&job.layout); i++) dw_stage_rans.encode(&job, i);
+    for (uint64_t i = 0; i < dw_layout_chunks(&job.layout); i++) dw_stage_rans.encode(&job, i, 0);
     dw_stage_rans.join(&job, &result);
     memset(part->job.scratch, 0xab, room.bytes); /* there must be so much memory */
     memcpy(part->job.scratch, job.coded, result.payload_bytes);
@@ -378,7 +378,7 @@ static void expand_part(const char *kernel, const dw_cuda_decode_part *part)
     part->share.sums->coded = job.kernels->digest_bytes(job.coded, 0, job.payload_bytes);
     const char *why = dw_stage_rans.prepare(&job);
     for (uint64_t i = 0; i < dw_layout_chunks(&job.layout) && !why; i++)
-        why = dw_stage_rans.decode(&job, i);
+        why = dw_stage_rans.decode(&job, i, 0);
     for (uint32_t fault = 1; why && fault < DW_RANS_FAULTS; fault++)
         if (dw_rans_sentence(fault) == why) part->share.sums->bad = dw_cuda_bad(3, 0, fault);
     free(job.scratch);

@@ -4,6 +4,7 @@
 #include <fenv.h>
 #include <pthread.h>
 
+#include "engine/work.h"
 #include "support/tool.h"
 
 /* Threads that take chunks from a shared counter. Each thread starts in the given rounding mode. */
@@ -203,6 +204,26 @@ TEST(small_tensors_stay_in_their_thread)
     test_pair_pass(&p.pair, &key, &x, &x);
     assert_int_equal(p.crew.calls, 0);
     test_pair_close(&p.pair);
+}
+
+TEST(chunks_that_run_at_the_same_time_have_scratch_areas_of_their_own)
+{
+    enum { CHUNKS = DW_SHARED_AREAS + 6 };
+    dw_allocator allocator = dw_mem_allocator(NULL);
+    dw_work work = {0};
+    assert_true(dw_work_begin(&work, &allocator, 1));
+    dw_work_put(&work, CHUNKS);
+    assert_true(dw_work_ready(&work, &allocator));
+    for (uint64_t i = 0; i < CHUNKS; i++) {
+        uint64_t area = dw_work_take_area(&work, 0, i);
+        assert_int_equal(area, i < DW_SHARED_AREAS ? i : DW_SHARED_AREAS + i);
+        assert_true(area < dw_areas(CHUNKS));
+    }
+    dw_work_give_area(&work, 0, 2 * DW_SHARED_AREAS); /* nobody else can have it */
+    dw_work_give_area(&work, 0, 5);
+    assert_int_equal(dw_work_take_area(&work, 0, 7), 5);
+    assert_int_equal(dw_work_take_area(&work, 0, 7), DW_SHARED_AREAS + 7);
+    dw_work_release(&work, &allocator);
 }
 
 /* A payload is digested in parts, and a change in any of them must be found. Then the decoder

@@ -103,6 +103,7 @@ PURE_HEADERS = {
     "math.h",
     "stdalign.h",
     "stdarg.h",
+    "stdatomic.h",
     "stdbool.h",
     "stddef.h",
     "stdint.h",
