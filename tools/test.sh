@@ -182,7 +182,7 @@ wanted_builds() {
     fi
     ! wanted clang || echo clang
     ! wanted kernels || echo kernels
-    if wanted asan || wanted python || wanted long; then echo asan; fi
+    if wanted asan || [ "$part" = python ] || wanted long; then echo asan; fi
     if wanted tsan || wanted long; then echo tsan; fi
     [ "$can_cross" ] || return 0
     ! wanted aarch64 || echo cross-aarch64
@@ -213,7 +213,7 @@ test_parts() {
     python) suites_gcc=python suites_asan=python ;;
     long)
         suites_gcc=$tests_long,emulated,$suites_valgrind
-        suites_asan=$tests_asan_long suites_tsan=again
+        suites_asan=${tests_asan_long/-python/python} suites_tsan=again
         ;;
     '') [ -z "$filter" ] || suites_gcc=${tests_gcc/-python/python} ;;
     esac
@@ -237,8 +237,8 @@ test_parts() {
     fi
     test_cross
     # The libraries under ASan and UBSan below the Python package.
-    if wanted python && is_built asan; then
-        run_tests python-asan asan python
+    if [ "$part" = python ] || wanted long; then
+        if is_built asan; then run_tests python-asan asan python; fi
     fi
     if wanted kernels && is_built kernels; then run_tests kernels kernels nvcc; fi
     if wanted long; then
