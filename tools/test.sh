@@ -212,7 +212,7 @@ test_parts() {
         ;;
     python) suites_gcc=python suites_asan=python ;;
     long)
-        suites_gcc=$tests_long,emulated,$suites_valgrind
+        suites_gcc=${tests_long/-few/few},emulated,pure,examples
         suites_asan=${tests_asan_long/-python/python} suites_tsan=again
         ;;
     '') [ -z "$filter" ] || suites_gcc=${tests_gcc/-python/python} ;;
