@@ -36,11 +36,13 @@
 typedef struct dw_plan dw_plan;
 typedef struct dw_form_params dw_form_params;
 
-/* How many areas of scratch memory the chunks of an entry need that run at the same time. Of the
- * first ones each chunk takes the lowest that is free: so chunks that run one after the other use
- * memory that is in the caches. Where all are taken, it has one of its own behind them. */
+/* Scratch memory is divided into areas. A chunk uses one area while it runs: of the shared areas,
+ * which come first, the lowest that is free, so that chunks that run one after the other use memory
+ * that is in the caches. While all shared areas are in use, it uses an area of its own, which lies
+ * behind them. */
 enum { DW_SHARED_AREAS = 32 };
 
+/* The number of areas for an entry of so many chunks. */
 DW_INLINE uint64_t dw_areas(uint64_t chunks)
 {
     return chunks <= DW_SHARED_AREAS ? chunks : DW_SHARED_AREAS + chunks;
@@ -52,8 +54,8 @@ DW_INLINE uint64_t dw_areas(uint64_t chunks)
  * wide table:
  * | function | meaning                                                                             |
  * | plan     | after the form's: sets the sizes of a plan. Errors: as above                         |
- * | encode   | after the form's, for the same chunk: recodes it. area: of the scratch memory, one  |
- * |          | of dw_areas(chunks) that no other chunk has at the same time                         |
+ * | encode   | after the form's, for the same chunk: recodes it. area: the number of an area of    |
+ * |          | scratch memory that no other chunk uses meanwhile                                    |
  * | join     | when all chunks are done: completes the payload, sets payload_bytes and payload_sum |
  * | prepare  | step 8 of docs/format.md, 2, before any chunk: NULL, or what is wrong with a payload |
  * |          | whose digest is right                                                               |

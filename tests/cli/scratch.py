@@ -25,7 +25,7 @@ def run(*command, **more):
 
 
 def start(*command, **more):
-    """The same for a command that goes on."""
+    """Starts a command and does not wait for its end. Its output goes to pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **pipes, **more)
 

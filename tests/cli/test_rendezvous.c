@@ -28,7 +28,7 @@ static void find_address(char *uri, size_t cap)
     close(fd);
 }
 
-/* Connects as the rank with this name. */
+/* Connects to rank 0 at uri with this name and key. The test fails if the status is another one. */
 static dw_link *connect_as(const char *uri, const char *name, const char *with_key,
                            dw_status expected)
 {

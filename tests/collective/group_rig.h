@@ -31,7 +31,8 @@ void rig_link(group_rig *rig, const char *uri, uint32_t ranks, const char *codec
 void rig_link_again(group_rig *rig, uint32_t low, uint32_t high, const char *prefix);
 void rig_try_open(group_rig *rig); /* opens the groups, which may fail: see `status` */
 void rig_open(group_rig *rig);     /* all three; the test fails unless all is open */
-/* rig_link and rig_open; the second one for sums in so many hops. */
+/* Link all ranks (rig_link) and make their groups (rig_open). rig_start_hops: groups with so many
+ * hops. */
 void rig_start(group_rig *rig, const char *uri, uint32_t ranks, const char *codec);
 void rig_start_hops(group_rig *rig, const char *uri, uint32_t ranks, const char *codec,
                     uint32_t hops);

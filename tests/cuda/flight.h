@@ -17,7 +17,8 @@ typedef struct flight {
 
 void flight_open(flight *f, const rig *r);
 void flight_close(flight *f);
-/* So many rigs, each with its config and a flight, which has keys {0, i} and {1, i}. */
+/* Opens `many` rigs, rig number i with configs[i], and a flight of each. Flight number i has the
+ * keys {0, i} and {1, i}. */
 void flights_open(uint32_t many, rig *rigs, flight *flights, dw_cuda *cuda,
                   const char *const *configs, const uint32_t shape[3], dw_cuda_place place);
 void flights_close(uint32_t many, rig *rigs, flight *flights);

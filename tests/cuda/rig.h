@@ -31,7 +31,7 @@ typedef struct rig {
 extern const char *rig_library; /* the path of the fake driver */
 
 dw_cuda *rig_open_cuda(void);
-/* Closes it. Nothing may be left on it then. */
+/* Closes the device. The test fails if memory on it was not released. */
 void rig_close_cuda(dw_cuda *cuda);
 void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c,
               dw_cuda_place place);

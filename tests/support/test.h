@@ -74,7 +74,7 @@ static inline int test_run(int (*set_up)(void **state), int (*tear_down)(void **
         return test_run(set_up, tear_down);                                                        \
     }
 
-/* The same for a program that first does something with its arguments, argc and argv. */
+/* A main that executes `statement`, which may use argc and argv, and then runs the tests. */
 #define RUN_TESTS_AFTER(statement)                                                                 \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \

@@ -52,18 +52,20 @@ struct pipeline {
 
 /* A small run that uses everything: an uneven last evaluation, shuffling, clipping, warm-up. */
 pipeline a_run(void);
-/* One with codecs, of 9 steps: a sample comes in steps 1 to 3, 4 to 6, and 7 to 9. */
+/* A run of 9 steps with codecs. Each sample comes three times: in steps 1 to 3, 4 to 6, 7 to 9. */
 pipeline a_coded_run(const char *forward, const char *backward);
 
 /* Runs all stages, of config.replicas replicas if that is not 0. `change`, if not NULL, may give a
  * rank other settings. */
 void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *));
-/* The same, and fails the test unless all ranks succeed; or unless all end with this status, and
- * this rank with a text that contains the sentence. */
+/* Runs all stages. The test fails unless all ranks succeed. */
 void run_whole(pipeline *run, uint32_t stages);
+/* Runs all stages. The test fails unless all ranks end with this status, and the error of `rank`
+ * contains the sentence. */
 void run_refused(pipeline *run, uint32_t stages, dw_status status, uint32_t rank,
                  const char *sentence);
-/* Runs it until it is stopped in the step after the first save. What runs next resumes. */
+/* Runs all stages until the step after the first save, and stops them there. The next run of this
+ * pipeline resumes from what was saved. */
 void run_until_saved(pipeline *run, uint32_t stages, uint32_t save_after);
 
 /* The hook on_listening of a rank, for tests that give it something else to do. */

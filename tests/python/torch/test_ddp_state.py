@@ -283,7 +283,7 @@ def no_mark(state):
 
 
 def of_a_later_version(state):
-    return {**state, "format": 2}
+    return {**state, "format": saved_state.FORMAT + 1}
 
 
 def without_buckets(state):

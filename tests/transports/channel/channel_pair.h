@@ -72,7 +72,8 @@ dw_counters channels_received(dw_channel *channel);
 /* Replaces the receiver's decoder by a new one, as after a crash. */
 void channels_lose_state(test_channels *channels);
 
-/* Makes tensor number i, for N of the KEYS keys, in x. The values drift from epoch to epoch. */
+/* Fills x and keys with tensor number i of a training with KEYS samples, N at a time. The values of
+ * a sample drift from epoch to epoch. */
 dw_tensor channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
 void channels_send(test_channels *channels, int i);
 dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],

@@ -50,6 +50,7 @@ class Buckets:
         peers = self._ranks.peers
         if peers.world == 1 or not buffer.numel():
             return None
+        _check_size(layout, buffer)
         if layout.digest not in self._held:
             self._check(layout, buffer, which)
             self.new += 1
@@ -64,13 +65,16 @@ class Buckets:
                 Status["UNSUPPORTED"],
                 "the gradients of a bucket are sparse: make them dense, with sparse=False",
             )
-        elements = buffer.numel()
-        if elements != layout.elements():
-            fail(
-                Status["UNSUPPORTED"],
-                f"a bucket has {elements} gradients, and its parameters {layout.elements()}: find "
-                "the parameters that torch stores in another form than it shows them",
-            )
         digest, dtype = f"{layout.digest:016x}", str(buffer.dtype)
-        record = {"parameters": digest, "elements": elements, "dtype": dtype}
+        record = {"parameters": digest, "elements": buffer.numel(), "dtype": dtype}
         self._ranks.rendezvous.compare(which, record, OTHER_BUCKETS)
+
+
+def _check_size(layout: Layout, buffer: torch.Tensor) -> None:
+    elements = buffer.numel()
+    if elements != layout.elements():
+        fail(
+            Status["UNSUPPORTED"],
+            f"a bucket has {elements} gradients, and its parameters {layout.elements()}: find "
+            "the parameters that torch stores in another form than it shows them",
+        )

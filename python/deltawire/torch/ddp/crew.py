@@ -24,8 +24,8 @@ END = None
 class Job:
     """The exchange of one piece of a bucket in one backward pass. It owns its result.
 
-    exchange: makes the steps, functions, given the gradients in main memory. None: there is nothing
-        to do.
+    exchange: its method steps takes the gradients in main memory and returns functions, which are
+        to be called one after the other. None: there is nothing to do.
     buffer: the gradients of the piece, which the result replaces. Those on a GPU are copied to main
         memory and back.
     bucket: all gradients of the bucket. future: the torch.futures.Future with them as its result.

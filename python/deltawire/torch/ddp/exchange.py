@@ -38,9 +38,9 @@ class DdpPeers(GlooPeers):
 
 
 class Pieces:
-    """The exchange of a bucket: one of each of its pieces, so that a piece is encoded or decoded
-    while others are on their way. The last bucket of a backward has nothing else to overlap with,
-    and in a language model it is the largest one."""
+    """The exchange of a bucket. Each of its pieces has an exchange of its own, so that a piece is
+    encoded or decoded while others are on their way. The last bucket of a backward has nothing else
+    to overlap with, and in a language model it is the largest one."""
 
     def __init__(self, peers: DdpPeers, layout: Layout, dtype: torch.dtype, parts: bool) -> None:
         self._pieces: "list[Any]" = []
@@ -116,7 +116,7 @@ class Gather:
 
 
 class Parts(Split):
-    """Each rank averages one part of the bucket over all ranks, and sends the mean to all."""
+    """Each rank averages one part of a piece over all ranks, and sends the mean to all."""
 
     def __init__(self, peers: GlooPeers, id: int, x: torch.Tensor) -> None:
         super().__init__(peers, id, part_elements(x.numel(), peers.world), x.dtype)
@@ -178,11 +178,11 @@ class Parts(Split):
 
 
 def part_elements(elements: int, world: int) -> int:
-    """The number of elements of each part. The last part may extend beyond the bucket's end."""
+    """The number of elements of each part. The last part may extend beyond the piece's end."""
     each = -(-elements // world)
     return -(-each // ALIGNMENT) * ALIGNMENT
 
 
 def can_be_cut(elements: int, world: int) -> bool:
-    """Whether the bucket is large enough that the part of every rank is worth a message."""
+    """Whether the piece is large enough that the part of every rank is worth a message."""
     return elements >= max(1024, ALIGNMENT * world) * world

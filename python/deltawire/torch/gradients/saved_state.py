@@ -3,7 +3,7 @@
 """The state is a dict of numbers, strings and tensors of uint8, so torch.load accepts it with
 weights_only=True:
 
-    format, kind           1, and "ddp" or "fsdp"
+    format, kind           2, and "ddp" or "fsdp"
     world, rank            number of ranks, and this one's place among them
     codec, sums, exchange, carrier
                            the arguments of the function, as the ranks compare them
@@ -24,7 +24,7 @@ from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch.common import tensors
 from deltawire.torch.gradients.layout import Layout
 
-FORMAT = 1
+FORMAT = 2
 FUNCTIONS = {"ddp": "ddp_hook", "fsdp": "compress_fsdp"}
 DTYPES = {str(dtype): dtype for dtype in tensors.CODED}
 ADVICE = "load what this rank saved, with the same world and the same arguments of"
