@@ -22,7 +22,9 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
  * or in pinned host memory; config.quota_bytes limits either. Functions of deltawire.h behave as on
  * the CPU, except: dw_encode, dw_encoder_resync and dw_decode return UNSUPPORTED (use the functions
  * below); peek returns addresses of the device; export, import and, with prev=8 or 4, peek wait for
- * copies on a stream of their own, which may give IO; norms and busy_ns in the counters stay 0. */
+ * copies on a stream of their own, which may give IO; norms and busy_ns in the counters stay 0.
+ * With host.backing, every call first moves the copies that it needs to where prev lies, and others
+ * to the backing store; it waits for this on such a stream, too. */
 
 /* Asynchronous calls. A call such as dw_encode_async enqueues work on a stream (CUstream or
  * cudaStream_t) and returns a ticket. dw_..._finish asks, without waiting, whether the work is
@@ -45,11 +47,11 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
  *
  * CUDA graphs. If the stream was capturing, finish does not end the ticket. For every further
  * launch of the graph, first call dw_..._again, which prepares the next frame, of the same shape
- * and in the same memory, without any call to the device; then launch the graph once; then call
- * finish. If a graph contains several frames, again must be called for each; if one fails, call it
- * with another frame, or cancel all. cancel ends the ticket; call it while the graph is not
- * running, and never launch the graph afterwards. A graph that captured a failed call must not be
- * launched either. If the stream fails, finish keeps returning PENDING. */
+ * and in the same memory, without any call to the device but for host.backing; then launch the
+ * graph once; then call finish. If a graph contains several frames, again must be called for each;
+ * if one fails, call it with another frame, or cancel all. cancel ends the ticket; call it while
+ * the graph is not running, and never launch the graph afterwards. A graph that captured a failed
+ * call must not be launched either. If the stream fails, finish keeps returning PENDING. */
 typedef struct dw_encode_ticket dw_encode_ticket;
 typedef struct dw_decode_ticket dw_decode_ticket;
 /* A size in bytes that is enough for the head of any frame of n samples. */

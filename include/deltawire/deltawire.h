@@ -447,7 +447,7 @@ typedef struct dw_encoder dw_encoder;
 
 /* Creates an encoder, which the caller destroys. On an error *encoder is NULL, and *why says what
  * is wrong and what is allowed. host may be NULL. Errors: ARGUMENT, CONFIG, NO_MEMORY; UNSUPPORTED
- * (a GPU has no kernels for the codec, or no backing). */
+ * (a GPU has no kernels for the codec). */
 DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config,
                                    const dw_host *host, dw_why *why);
 DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is allowed */

@@ -111,16 +111,20 @@ static dw_status take_host(dw_host *taken, const dw_host *given, dw_why *why)
     if (backing && (!backing->write || !backing->read || !backing->release))
         return dw_say(why, DW_ERR_ARGUMENT,
                       "host.backing has no function to write, read or release a copy");
-    if (backing && taken->cuda)
-        return dw_say(why, DW_ERR_UNSUPPORTED,
-                      "copies of prev on a device cannot be moved to host.backing: leave it out "
-                      "(state=), or use an encoder on the CPU");
     if (taken->place && !taken->cuda)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "place is set but cuda is NULL; set cuda, or leave place at 0 for tensors in "
                       "main memory");
     if (taken->cuda && !taken->place) taken->place = DW_CUDA_DEVICE;
     return DW_OK;
+}
+
+/* Lets copies of prev move to the backing store. The CPU reaches slots in pinned memory. */
+static void page(dw_end *end)
+{
+    dw_slot_copier copier = {.context = end->engine.context};
+    if (end->host.place == DW_CUDA_DEVICE) copier.copy = end->engine.copy;
+    dw_predictor_page(&end->predictor, end->host.backing, &copier, &end->why);
 }
 
 static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
@@ -145,13 +149,13 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     end->host = host;
     end->allocator = allocator;
     dw_predictor_init(&end->predictor, &allocator, config.quota_bytes);
-    if (host.backing) dw_predictor_page(&end->predictor, host.backing, &end->why);
     status = make_engine(end, &params, why);
     if (status) {
         dw_predictor_release(&end->predictor);
         dw_mem_release(&allocator, end, bytes);
         return status;
     }
+    if (host.backing) page(end);
     *made = end;
     return DW_OK;
 }
@@ -171,9 +175,9 @@ dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config, cons
 void dw_end_destroy(dw_end *end, size_t bytes)
 {
     dw_allocator allocator = end->allocator;
+    dw_predictor_release(&end->predictor); /* gives slots back to the engine */
     end->engine.release(end->engine.context);
     for (uint32_t i = 0; i < DW_PROFILES_KEPT; i++) dw_profile_destroy(end->learnt[i]);
-    dw_predictor_release(&end->predictor);
     dw_mem_release(&allocator, end->peeked, end->peeked_cap);
     dw_mem_release(&allocator, end, bytes);
 }

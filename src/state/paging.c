@@ -93,15 +93,32 @@ dw_held *dw_paging_stale(const dw_paging *paging)
     return NULL;
 }
 
+static bool make_staged(dw_paging *paging, uint64_t bytes)
+{
+    return dw_mem_grow(&paging->pool->allocator, &paging->staged, &paging->staged_cap, bytes, 1);
+}
+
+static dw_status write_record(dw_paging *paging, const void *slot, uint64_t bytes, uint64_t *record)
+{
+    const dw_slot_copier *copier = &paging->copier;
+    dw_status status = DW_OK;
+    if (copier->copy && !make_staged(paging, bytes)) return DW_ERR_NO_MEMORY;
+    if (copier->copy)
+        status = copier->copy(copier->context, paging->staged, slot, bytes, paging->why);
+    if (!status)
+        status =
+            paging->backing.write(paging->backing.context, copier->copy ? paging->staged : slot,
+                                  bytes, record, paging->why);
+    return status && status != DW_ERR_NO_MEMORY ? DW_ERR_IO : status;
+}
+
 static dw_status page_out(dw_paging *paging, dw_held *held, dw_copy *copy)
 {
     uint64_t bytes = dw_held_bytes(held);
     if (!copy->data) return DW_OK;
-    if (!copy->record) {
-        dw_status status = paging->backing.write(paging->backing.context, copy->data, bytes,
-                                                 &copy->record, paging->why);
-        if (status) return status == DW_ERR_NO_MEMORY ? status : DW_ERR_IO;
-    }
+    dw_status status =
+        copy->record ? DW_OK : write_record(paging, copy->data, bytes, &copy->record);
+    if (status) return status;
     dw_paging_give(paging, copy->data, bytes);
     copy->data = NULL;
     return DW_OK;
@@ -137,17 +154,32 @@ dw_status dw_paging_take(dw_paging *paging, uint64_t bytes, void **slot)
     return DW_OK;
 }
 
+/* Reads a record into a slot. *lost: the backing store does not have it any more. */
+static dw_status read_record(dw_paging *paging, uint64_t record, void *slot, uint64_t bytes,
+                             bool *lost)
+{
+    const dw_slot_copier *copier = &paging->copier;
+    *lost = false;
+    if (copier->copy && !make_staged(paging, bytes)) return DW_ERR_NO_MEMORY;
+    dw_status status = paging->backing.read(
+        paging->backing.context, record, copier->copy ? paging->staged : slot, bytes, paging->why);
+    *lost = status && status != DW_ERR_NO_MEMORY;
+    if (status || !copier->copy) return status;
+    return copier->copy(copier->context, slot, paging->staged, bytes, paging->why);
+}
+
 dw_status dw_paging_in(dw_paging *paging, dw_held *held, dw_copy *copy)
 {
     uint64_t bytes = dw_held_bytes(held);
     void *slot;
+    bool lost;
     if (copy->data || !copy->record) return DW_OK;
     dw_status status = dw_paging_take(paging, bytes, &slot);
     if (status) return status;
-    status = paging->backing.read(paging->backing.context, copy->record, slot, bytes, paging->why);
+    status = read_record(paging, copy->record, slot, bytes, &lost);
     if (status) {
         dw_paging_give(paging, slot, bytes);
-        if (status == DW_ERR_NO_MEMORY) return status;
+        if (!lost) return status;
         paging->lost++;
         dw_paging_drop(paging, held, copy);
         return DW_OK;

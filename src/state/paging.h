@@ -5,8 +5,8 @@
  * A copy is resident if its values are in memory, and paged out if only the backing store has them.
  * A copy that was paged in keeps its record there, so that it need not be written again.
  *
- * Errors, with nothing changed: NO_MEMORY; IO, where the backing store cannot write, with its
- * sentence in *why. Threads: one at a time. */
+ * Errors, with nothing changed: NO_MEMORY; IO, where the backing store cannot write, or a copy
+ * cannot be brought to its slot or from there, with a sentence in *why. Threads: one at a time. */
 #ifndef DW_PAGING_H
 #define DW_PAGING_H
 
@@ -38,16 +38,26 @@ typedef struct dw_order_link {
     bool is_listed;
 } dw_order_link;
 
+/* Copies bytes between a slot that the CPU cannot reach and main memory. Errors: NO_MEMORY; IO,
+ * with a sentence in *why. */
+typedef struct dw_slot_copier {
+    dw_status (*copy)(void *context, void *to, const void *from, uint64_t bytes, dw_why *why);
+    void *context;
+} dw_slot_copier;
+
 typedef struct dw_paging {
     dw_pool *pool;         /* of main memory */
     dw_store store;        /* for slots; take NULL: the pool is used */
     uint64_t stored_bytes; /* taken from store */
     dw_backing backing;    /* write NULL: there is none */
-    dw_why *why;           /* where errors of the backing store are said */
-    uint64_t bytes;        /* of slots that are in use; only counted with a backing store */
-    uint64_t call;         /* keys with this mark are in use by the current call */
-    uint64_t lost;         /* copies that could not be read */
-    bool keeps_order;      /* set where there is a backing store or a quota */
+    dw_slot_copier copier; /* copy NULL: the CPU reaches all slots */
+    void *staged;          /* with a copier: a copy on its way to the backing store, or from it */
+    uint64_t staged_cap;
+    dw_why *why;      /* where errors of the backing store, and of the copier, are said */
+    uint64_t bytes;   /* of slots that are in use; only counted with a backing store */
+    uint64_t call;    /* keys with this mark are in use by the current call */
+    uint64_t lost;    /* copies that could not be read */
+    bool keeps_order; /* set where there is a backing store or a quota */
     struct dw_held *oldest[DW_ORDERS], *newest[DW_ORDERS];
     uint64_t uses;    /* number of uses of all keys */
     uint64_t longest; /* the largest number of uses between two of the same key */

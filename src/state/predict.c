@@ -23,9 +23,11 @@ void dw_predictor_use(dw_predictor *predictor, const dw_store *store)
     predictor->paging.store = *store;
 }
 
-void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing, dw_why *why)
+void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing,
+                       const dw_slot_copier *copier, dw_why *why)
 {
     predictor->paging.backing = *backing;
+    predictor->paging.copier = *copier;
     predictor->paging.why = why;
     predictor->paging.keeps_order = true;
 }
@@ -39,12 +41,14 @@ uint64_t dw_predictor_slack(const dw_predictor *predictor)
 {
     const dw_store *store = &predictor->paging.store;
     return dw_pool_slack(&predictor->pool) + predictor->table_cap * sizeof *predictor->table +
-           (store->slack ? store->slack(store->context) : 0);
+           predictor->paging.staged_cap + (store->slack ? store->slack(store->context) : 0);
 }
 
 void dw_predictor_release(dw_predictor *predictor)
 {
     if (predictor->paging.backing.write) dw_predictor_clear(predictor); /* gives records back */
+    dw_mem_release(&predictor->pool.allocator, predictor->paging.staged,
+                   predictor->paging.staged_cap);
     dw_mem_release(&predictor->pool.allocator, predictor->table,
                    predictor->table_cap * sizeof *predictor->table);
     dw_pool_release(&predictor->pool);

@@ -65,10 +65,11 @@ void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator,
                        uint64_t quota_bytes);
 
 /* To be called before the first key is added. use: the predictor keeps copies in *store. Whoever
- * made the store ends it, and all copies with it. page: it moves copies to a backing store, and
- * says errors of that in *why. */
+ * made the store ends it, and all copies with it. page: it moves copies to a backing store,
+ * with *copier if the CPU cannot reach the slots, and says errors of that in *why. */
 void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
-void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing, dw_why *why);
+void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing,
+                       const dw_slot_copier *copier, dw_why *why);
 
 /* Bytes in use: all copies, and the records of their keys. */
 uint64_t dw_predictor_bytes(const dw_predictor *predictor);

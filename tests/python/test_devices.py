@@ -9,7 +9,7 @@ from fake_gpu import Array, ffi, leftovers, state
 from rig import bits, normal, pair, refused, refuses
 
 import deltawire
-from deltawire import Decoder, DeltawireError, Encoder, frame_info
+from deltawire import Decoder, DeltawireError, Encoder, Storage, frame_info
 
 IDS = [5, (7, 3), 2**63]
 SHAPE = (3, 4, 96)
@@ -153,6 +153,23 @@ def test_an_object_that_cannot_be_made_leaves_nothing(made, place):
             kept.append(error)
         assert leftovers() == before
     assert len(kept) == 3
+
+
+@pytest.mark.parametrize("place", ["device", "pinned"])
+def test_a_file_has_the_state_that_finds_no_room_on_the_gpu(place, tmp_path):
+    with Storage(f"file:{tmp_path}/prev,cache=0") as storage:
+        here, there = pair(), on_gpu(place=place, state=storage)
+        x, y = Array(normal(SHAPE)), Array(normal(SHAPE))
+        for visit in range(6):
+            given, ids = normal(SHAPE, visit), IDS if visit % 2 else [1, 2, 3]
+            x.write(given)
+            ours, theirs = there[0].encode(x, ids), here[0].encode(given, ids)
+            assert payloads(ours) == payloads(theirs)
+            there[0].take_reply(there[1].decode(ours, out=y).reply)
+            here[0].take_reply(here[1].decode(theirs).reply)
+        assert storage.counters().reads >= 4 * len(IDS)
+        for end in there:
+            end.close()
 
 
 def test_states_go_from_a_gpu_to_a_cpu_and_back():

@@ -14,7 +14,7 @@ import torch.distributed as dist  # noqa: E402
 
 import deltawire  # noqa: E402
 import gpu_ranks  # noqa: E402
-from deltawire import Decoder, Encoder, frame_info  # noqa: E402
+from deltawire import Decoder, Encoder, Storage, frame_info  # noqa: E402
 from test_ddp_links import by_a_group  # noqa: E402
 
 
@@ -76,11 +76,7 @@ def late(tensor):
 # Encoders and decoders.
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("place", ["device", "pinned"])
-@pytest.mark.parametrize("codec", CODECS)
-def test_frames_and_results_have_the_bits_of_the_cpu(codec, place, dtype):
-    gpu = {"device": "cuda:0", "place": place}
+def has_the_bits_of_the_cpu(codec, dtype, **gpu):
     here, there = (Encoder(codec), Decoder(codec)), (Encoder(codec, **gpu), Decoder(codec, **gpu))
     y, made = torch.empty(SHAPE, dtype=dtype, device="cuda:0"), torch.empty(SHAPE, dtype=dtype)
     for visit in range(4):
@@ -92,6 +88,23 @@ def test_frames_and_results_have_the_bits_of_the_cpu(codec, place, dtype):
         here[0].take_reply(got.reply)
         there[0].take_reply(here[1].decode(ours, out=made).reply)
         assert bits(y) == bits(made)
+    for end in there:
+        end.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("place", ["device", "pinned"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_frames_and_results_have_the_bits_of_the_cpu(codec, place, dtype):
+    has_the_bits_of_the_cpu(codec, dtype, device="cuda:0", place=place)
+
+
+@pytest.mark.parametrize("place", ["device", "pinned"])
+@pytest.mark.parametrize("codec", ["delta:bits=4", "delta:bits=2,prev=8"])
+def test_state_moves_from_a_gpu_to_a_file_and_back(codec, place, tmp_path):
+    with Storage(f"file:{tmp_path}/prev,cache=0") as storage:
+        has_the_bits_of_the_cpu(codec, torch.float32, device="cuda", place=place, state=storage)
+        assert storage.counters().reads >= len(IDS)
 
 
 @pytest.mark.parametrize("own_stream", [False, True])
