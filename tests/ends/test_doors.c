@@ -218,20 +218,125 @@ TEST(error_sentences_name_what_is_wrong)
     test_pair_close(&pair);
 }
 
+/* Checks that a call is refused because of its arguments. */
+#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
+
+static void encoders_refuse_null(dw_encoder *e, const dw_tensor *x, uint8_t *frame, size_t *len)
+{
+    dw_tensor prev;
+    REFUSED(dw_encode(NULL, keys, x, NULL, frame, 100, len));
+    REFUSED(dw_encode(e, NULL, x, NULL, frame, 100, len));
+    REFUSED(dw_encode(e, keys, NULL, NULL, frame, 100, len));
+    REFUSED(dw_encode(e, keys, x, NULL, NULL, 100, len));
+    REFUSED(dw_encode(e, keys, x, NULL, frame, 100, NULL));
+    REFUSED(dw_encoder_resync(NULL, keys, N, frame, 100, len));
+    REFUSED(dw_encoder_resync(e, NULL, N, frame, 100, len));
+    REFUSED(dw_encoder_resync(e, keys, 0, frame, 100, len));
+    REFUSED(dw_encoder_resync(e, keys, N, NULL, 100, len));
+    REFUSED(dw_encoder_resync(e, keys, N, frame, 100, NULL));
+    REFUSED(dw_encoder_take_reply(NULL, frame, 100));
+    REFUSED(dw_encoder_take_reply(e, NULL, 100));
+    REFUSED(dw_encoder_give_back(NULL, frame, 100, NULL));
+    REFUSED(dw_encoder_give_back(e, NULL, 100, NULL));
+    REFUSED(dw_encoder_forget(NULL, keys[0]));
+    REFUSED(dw_encoder_prefetch(NULL, keys, N));
+    REFUSED(dw_encoder_prefetch(e, NULL, N));
+    REFUSED(dw_encoder_reset(NULL));
+    REFUSED(dw_encoder_peek(NULL, keys[0], &prev));
+    REFUSED(dw_encoder_peek(e, keys[0], NULL));
+    REFUSED(dw_encoder_count(NULL, &(dw_counters){.struct_size = sizeof(dw_counters)}));
+    REFUSED(dw_encoder_count(e, NULL));
+    REFUSED(dw_encoder_export(NULL, NULL, NULL, NULL));
+    REFUSED(dw_encoder_export(e, NULL, NULL, NULL));
+    REFUSED(dw_encoder_import(NULL, frame, 100));
+    REFUSED(dw_encoder_import(e, NULL, 100));
+    assert_string_equal(dw_encoder_why(NULL), "");
+    dw_encoder_destroy(NULL);
+}
+
+static void decoders_refuse_null(dw_decoder *d, const dw_tensor *y, uint8_t *frame, size_t *len)
+{
+    dw_tensor prev, no_shape = {0};
+    REFUSED(dw_decode(NULL, frame, 100, y, NULL, NULL, 0, NULL));
+    REFUSED(dw_decode(d, NULL, 100, y, NULL, NULL, 0, NULL));
+    REFUSED(dw_decode(d, frame, 100, NULL, NULL, NULL, 0, NULL));
+    REFUSED(dw_decoder_expect(NULL, keys, y, len));
+    REFUSED(dw_decoder_expect(d, keys, NULL, len));
+    REFUSED(dw_decoder_expect(d, keys, y, NULL));
+    REFUSED(dw_decoder_expect(d, keys, &no_shape, len));
+    REFUSED(dw_decoder_prefetch(NULL, keys, N));
+    REFUSED(dw_decoder_prefetch(d, NULL, N));
+    REFUSED(dw_decoder_peek(NULL, keys[0], &prev));
+    REFUSED(dw_decoder_peek(d, keys[0], NULL));
+    REFUSED(dw_decoder_count(NULL, &(dw_counters){.struct_size = sizeof(dw_counters)}));
+    REFUSED(dw_decoder_count(d, NULL));
+    REFUSED(dw_decoder_export(NULL, NULL, NULL, NULL));
+    REFUSED(dw_decoder_export(d, NULL, NULL, NULL));
+    REFUSED(dw_decoder_import(NULL, frame, 100));
+    REFUSED(dw_decoder_import(d, NULL, 100));
+    assert_string_equal(dw_decoder_why(NULL), "");
+    dw_decoder_destroy(NULL);
+}
+
+static void readers_refuse_null(const uint8_t *frame, size_t len)
+{
+    dw_key key;
+    dw_entry_info entries[N];
+    dw_reply_entry entry;
+    uint64_t length;
+    REFUSED(dw_frame_length(NULL, len, &length));
+    REFUSED(dw_frame_length(frame, len, NULL));
+    REFUSED(dw_frame_read(NULL, len, &(dw_frame_info){.struct_size = sizeof(dw_frame_info)}, NULL));
+    REFUSED(dw_frame_read(frame, len, NULL, NULL));
+    REFUSED(dw_frame_entries(NULL, len, 0, N, entries));
+    REFUSED(dw_frame_entries(frame, len, 0, N, NULL));
+    REFUSED(dw_frame_entries(frame, len, 1, N, entries));
+    REFUSED(dw_frame_entries(frame, len, N + 1, 0, entries));
+    REFUSED(dw_frame_keys(NULL, len, N, &key));
+    REFUSED(dw_frame_keys(frame, len, N, NULL));
+    REFUSED(dw_frame_forgotten(NULL, len, 0, &key));
+    REFUSED(dw_frame_forgotten(frame, len, 0, NULL));
+    REFUSED(dw_reply_read(NULL, len, &(dw_reply_info){.struct_size = sizeof(dw_reply_info)}, NULL));
+    REFUSED(dw_reply_read(frame, len, NULL, NULL));
+    REFUSED(dw_reply_entry_read(NULL, len, 0, &entry));
+    REFUSED(dw_reply_entry_read(frame, len, 0, NULL));
+}
+
+TEST(every_pointer_may_be_null)
+{
+    test_pair pair;
+    float x[N * T * C];
+    dw_tensor tx = tensor_of(x);
+    size_t len;
+    fill(x, 1);
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    readers_refuse_null(pair.frame, pair.len);
+    encoders_refuse_null(pair.encoder, &tx, pair.frame, &len);
+    decoders_refuse_null(pair.decoder, &tx, pair.frame, &len);
+    test_pair_close(&pair);
+}
+
 typedef struct saved_keys {
     uint8_t bytes[4][2048];
     size_t lens[4];
     int n;
 } saved_keys;
 
-static dw_status save_one(void *context, dw_key key, const void *saved, size_t len)
+static dw_status save_any(void *context, dw_key key, const void *saved, size_t len)
 {
     saved_keys *all = context;
-    assert_true(key.sample == keys[0].sample || key.sample == keys[1].sample);
+    (void)key;
     assert_true(len <= sizeof all->bytes[0]);
     memcpy(all->bytes[all->n], saved, len);
     all->lens[all->n++] = len;
     return DW_OK;
+}
+
+static dw_status save_one(void *context, dw_key key, const void *saved, size_t len)
+{
+    assert_true(key.sample == keys[0].sample || key.sample == keys[1].sample);
+    return save_any(context, key, saved, len);
 }
 
 static void nothing_is_imported(test_pair *pair, const saved_keys *out)
@@ -298,6 +403,54 @@ TEST(saved_ends_continue_where_they_stopped)
     assert_int_equal(dw_encoder_import(other.encoder, out.bytes[0], out.lens[0]), DW_ERR_MISMATCH);
     test_pair_close(&pair);
     test_pair_close(&other);
+}
+
+/* Everything that is wrong with a saved state whose checksums are right. */
+static const char *const forgeries[] = {
+    "another version",     "neither by an encoder", "an unknown dtype",   "a reserved byte",
+    "an extent is zero",   "names no version",      "names no frame",     "a residual is f32",
+    "digest does not fit", "length does not match", "stands for no value"};
+
+/* Imports a state in which one byte of header or values has another value, under checksums that
+ * match. Adds what is said about it to *said. */
+static void forge(test_pair *pair, const uint8_t *saved, size_t len, size_t at, unsigned *said)
+{
+    static const uint8_t values[] = {0, 1, 2, 4, 0x7f, 0xff};
+    uint8_t bad[2048];
+    for (size_t v = 0; v < sizeof values; v++) {
+        memcpy(bad, saved, len);
+        bad[at] = values[v];
+        if (at >= 96) dw_put(bad + 80, dw_digest_bytes(bad + 96, len - 96), 8);
+        dw_put(bad + 88, dw_digest_bytes(bad, 88), 8);
+        if (!dw_encoder_import(pair->encoder, bad, len)) continue;
+        for (unsigned i = 0; i < sizeof forgeries / sizeof *forgeries; i++)
+            if (strstr(dw_encoder_why(pair->encoder), forgeries[i])) *said |= 1u << i;
+    }
+}
+
+TEST(forged_states_with_right_checksums_are_refused)
+{
+    static const char *const configs[] = {"delta:bits=3,audit=2,prev=8,replies=never",
+                                          "direct:bits=2,feedback=ef,replies=never",
+                                          "direct:form=step,rounding=dither,replies=never"};
+    unsigned said = 0;
+    for (int c = 0; c < 3; c++) {
+        test_pair pair;
+        float x[N * T * C];
+        dw_tensor tx = tensor_of(x);
+        saved_keys out = {.n = 0};
+        test_pair_open(&pair, configs[c], N, T, C, DW_F32);
+        for (uint64_t i = 0; i < 3; i++) {
+            fill(x, i);
+            test_pair_encode(&pair, keys, &tx);
+        }
+        assert_int_equal(dw_encoder_export(pair.encoder, NULL, save_any, &out), DW_OK);
+        assert_true(out.n > 0);
+        for (size_t at = 4; at < 97 && at < out.lens[0]; at++)
+            forge(&pair, out.bytes[0], out.lens[0], at, &said);
+        test_pair_close(&pair);
+    }
+    assert_int_equal(said, (1u << sizeof forgeries / sizeof *forgeries) - 1);
 }
 
 /* States whose chain is right and whose shape or dtype is not: whoever wrote them, the first delta

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "support/tool.h"
 
-static const dw_key key = {3, 1}, other_key = {4, 1};
+static const dw_key key = {3, 1};
 
 enum { GAP = 3, MOST = 40000 };
 
@@ -205,15 +205,9 @@ TEST(ranks_that_a_sample_cannot_have_are_refused)
 TEST(wrong_lowrank_configs_are_refused)
 {
     static const test_wrong_config wrong[] = {
-        {"lowrank:rank=0", "from 1 to 1024"},
-        {"lowrank:iterations=9", "from 1 to 8"},
         {"lowrank:restart=3", "not allowed with the other options"},
-        {"lowrank:restart=0,feedback=ef", "from 1 to 1000000"},
-        {"lowrank:width=0", "from 1 to 2147483647"},
         {"lowrank:group=64", "not allowed with the other options"},
         {"lowrank:bits=4,dtype=f16", "not allowed with the other options"},
-        {"lowrank:bits=4,group=channel", "16 32 64 128 256 row"},
-        {"lowrank:bits=4,rounding=dither", "nearest stochastic"},
         {"lowrank:bits=1,scale=absmax,feedback=ef", "none unstable"},
     };
     static const test_right_config right[] = {
@@ -383,64 +377,6 @@ TEST(saved_state_contains_the_lowrank_matrix)
     end(&without);
 }
 
-/* A frame that is given back leaves what is kept as it is. */
-TEST(giving_back_keeps_the_matrix)
-{
-    static fixture f;
-    static saved before, after;
-    begin(&f, "lowrank:rank=3,feedback=ef,restart=100");
-    for (int i = 0; i < 2; i++) {
-        fill_gradient(&f, 0.2f);
-        visit(&f);
-    }
-    save(f.pair.encoder, &before);
-    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len, NULL), DW_OK);
-    save(f.pair.encoder, &after);
-    assert_int_equal(after.len, before.len);
-    assert_memory_equal(before.bytes + 96 + 4 * SIZE, after.bytes + 96 + 4 * SIZE, KEPT);
-    for (int i = 0; i < SIZE; i++) f.held[i] -= f.y[i];
-    fill_gradient(&f, 0.2f);
-    visit(&f);
-    end(&f);
-}
-
-/* Whether two encoders would make the same payload of x. */
-static bool make_equal_payloads(fixture *a, fixture *b)
-{
-    uint64_t of_a, of_b;
-    memcpy(b->x, a->x, sizeof a->x);
-    test_pair_encode(&a->pair, &key, &a->tx);
-    test_pair_encode(&b->pair, &key, &b->tx);
-    const uint8_t *made = test_pair_payload(&a->pair, &of_a),
-                  *other = test_pair_payload(&b->pair, &of_b);
-    return of_a == of_b && memcmp(made, other, (size_t)of_a) == 0;
-}
-
-/* A key that was forgotten begins anew, and so does one of another shape. */
-TEST(forgotten_keys_start_without_a_matrix)
-{
-    static fixture f, fresh;
-    begin(&f, "lowrank:rank=3,feedback=ef");
-    begin(&fresh, "lowrank:rank=3,feedback=ef");
-    for (int i = 0; i < 3; i++) {
-        fill_gradient(&f, 0.2f);
-        visit(&f);
-    }
-    assert_int_equal(dw_encoder_forget(f.pair.encoder, key), DW_OK);
-    fill_gradient(&f, 0.2f);
-    assert_true(make_equal_payloads(&f, &fresh));
-    dw_tensor turned = dw_tensor_3d(f.x, DW_F32, 1, C, T);
-    test_pair_encode(&f.pair, &key, &turned);
-    test_pair_encode(&f.pair, &key, &f.tx);
-    end(&fresh);
-    begin(&fresh, "lowrank:rank=3,feedback=ef");
-    test_pair_encode(&f.pair, &key, &turned);
-    fill_gradient(&f, 0.2f);
-    assert_true(make_equal_payloads(&f, &fresh));
-    end(&f);
-    end(&fresh);
-}
-
 /* A row of zeros says nothing and would stay as it is, so it is drawn anew. The first gradient has
  * rank 1, so that the second row of q is zeros: it has to find what comes later. */
 TEST(kept_rows_of_zeros_are_drawn_anew)
@@ -456,28 +392,6 @@ TEST(kept_rows_of_zeros_are_drawn_anew)
     }
     assert_true(test_norm(f.held, SIZE) < 1);
     end(&f);
-}
-
-/* quota_bytes counts the residual and what is kept beside it. */
-TEST(the_quota_counts_the_matrix)
-{
-    static fixture f;
-    dw_tensor view;
-    char text[100];
-    for (int fits = 0; fits < 2; fits++) {
-        snprintf(text, sizeof text, "lowrank:rank=3,feedback=ef,quota_bytes=%d",
-                 2 * (4 * SIZE + KEPT) - !fits);
-        begin(&f, text);
-        fill_gradient(&f, 0.2f);
-        for (int i = 0; i < 3; i++) {
-            test_pair_encode(&f.pair, &key, &f.tx);
-            test_pair_encode(&f.pair, &other_key, &f.tx);
-        }
-        assert_int_equal(dw_encoder_peek(f.pair.encoder, key, &view), DW_OK);
-        assert_int_equal(dw_encoder_peek(f.pair.encoder, other_key, &view),
-                         fits ? DW_OK : DW_ERR_ARGUMENT);
-        end(&f);
-    }
 }
 
 RUN_TESTS(NULL, NULL)
