@@ -40,7 +40,6 @@ static dw_status visit_keys(dw_end *end, uint64_t incarnation, dw_held_key_visit
 static dw_status drop_keys(dw_end *end, const dw_key *keys, size_t n)
 {
     dw_predictor *predictor = &end->predictor;
-    if (!keys && n) return dw_end_fail(end, DW_ERR_ARGUMENT, "an argument is NULL");
     for (size_t i = 0; i < n; i++) {
         const dw_held *held = dw_predictor_find(predictor, keys[i]);
         if (held && held->busy) return dw_end_fail(end, DW_ERR_ARGUMENT, in_flight);
@@ -56,14 +55,12 @@ static dw_status drop_keys(dw_end *end, const dw_key *keys, size_t n)
 
 dw_status dw_encoder_visit_keys(dw_encoder *encoder, dw_held_key_visit *visit, void *context)
 {
-    if (!encoder || !visit) return DW_ERR_ARGUMENT;
     if (encoder->end.config.feedback > DW_FEEDBACK_NONE) return DW_OK; /* it keeps residuals */
     return visit_keys(&encoder->end, encoder->end.incarnation, visit, context);
 }
 
 dw_status dw_decoder_visit_keys(dw_decoder *decoder, dw_held_key_visit *visit, void *context)
 {
-    if (!decoder || !visit) return DW_ERR_ARGUMENT;
     return visit_keys(&decoder->end, 0, visit, context);
 }
 
@@ -81,10 +78,10 @@ bool dw_encoder_made(const dw_encoder *encoder, const dw_key *keys, size_t n,
 
 dw_status dw_encoder_drop_keys(dw_encoder *encoder, const dw_key *keys, size_t n)
 {
-    return encoder ? drop_keys(&encoder->end, keys, n) : DW_ERR_ARGUMENT;
+    return drop_keys(&encoder->end, keys, n);
 }
 
 dw_status dw_decoder_drop_keys(dw_decoder *decoder, const dw_key *keys, size_t n)
 {
-    return decoder ? drop_keys(&decoder->end, keys, n) : DW_ERR_ARGUMENT;
+    return drop_keys(&decoder->end, keys, n);
 }

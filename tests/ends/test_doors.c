@@ -234,6 +234,7 @@ static void encoders_refuse_null(dw_encoder *e, const dw_tensor *x, uint8_t *fra
     REFUSED(dw_encoder_resync(e, keys, 0, frame, 100, len));
     REFUSED(dw_encoder_resync(e, keys, N, NULL, 100, len));
     REFUSED(dw_encoder_resync(e, keys, N, frame, 100, NULL));
+    REFUSED(dw_encoder_resync(e, (dw_key[]){{99, 0}}, 1, frame, 100, len)); /* it is not held */
     REFUSED(dw_encoder_take_reply(NULL, frame, 100));
     REFUSED(dw_encoder_take_reply(e, NULL, 100));
     REFUSED(dw_encoder_give_back(NULL, frame, 100, NULL));
@@ -314,6 +315,34 @@ TEST(every_pointer_may_be_null)
     readers_refuse_null(pair.frame, pair.len);
     encoders_refuse_null(pair.encoder, &tx, pair.frame, &len);
     decoders_refuse_null(pair.decoder, &tx, pair.frame, &len);
+    test_pair_close(&pair);
+}
+
+TEST(reconstructions_that_cannot_be_written_are_refused)
+{
+    test_pair pair;
+    float x[N * T * C], y[N * T * C];
+    dw_tensor tx = tensor_of(x);
+    const struct {
+        dw_tensor view;
+        dw_status status;
+    } wrong[] = {{{NULL, DW_F32, N, T, C, T * C, C}, DW_ERR_ARGUMENT},
+                 {{(char *)y + 2, DW_F32, N, T, C, T * C, C}, DW_ERR_ARGUMENT},
+                 {{y, DW_F32, N, T, C, 0, C}, DW_ERR_ARGUMENT},
+                 {{y, DW_F32, 1, T, C, T * C, C}, DW_ERR_SHAPE},
+                 {{y, DW_F32, N, 1, C, T * C, C}, DW_ERR_SHAPE},
+                 {{y, DW_F32, N, T, 1, T * C, C}, DW_ERR_SHAPE}};
+    size_t len;
+    fill(x, 1);
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dw_encode_options options = {.struct_size = sizeof options,
+                                     .reconstruction = &wrong[i].view};
+        assert_int_equal(dw_encode(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &len),
+                         wrong[i].status);
+        assert_non_null(strstr(dw_encoder_why(pair.encoder), "the reconstruction"));
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).keys_held, 0);
     test_pair_close(&pair);
 }
 
@@ -407,9 +436,9 @@ TEST(saved_ends_continue_where_they_stopped)
 
 /* Everything that is wrong with a saved state whose checksums are right. */
 static const char *const forgeries[] = {
-    "another version",     "neither by an encoder", "an unknown dtype",   "a reserved byte",
-    "an extent is zero",   "names no version",      "names no frame",     "a residual is f32",
-    "digest does not fit", "length does not match", "stands for no value"};
+    "another version",     "neither by an encoder", "an unknown dtype",    "a reserved byte",
+    "an extent is zero",   "names no version",      "names no frame",      "a residual is f32",
+    "digest does not fit", "length does not match", "stands for no value", "its rate needs"};
 
 /* Imports a state in which one byte of header or values has another value, under checksums that
  * match. Adds what is said about it to *said. */
@@ -430,11 +459,11 @@ static void forge(test_pair *pair, const uint8_t *saved, size_t len, size_t at, 
 
 TEST(forged_states_with_right_checksums_are_refused)
 {
-    static const char *const configs[] = {"delta:bits=3,audit=2,prev=8,replies=never",
-                                          "direct:bits=2,feedback=ef,replies=never",
-                                          "direct:form=step,rounding=dither,replies=never"};
+    static const char *const configs[] = {
+        "delta:bits=3,audit=2,prev=8,replies=never", "direct:bits=2,feedback=ef,replies=never",
+        "direct:form=step,rounding=dither,replies=never", "direct:form=step,entropy=rans,rate=3"};
     unsigned said = 0;
-    for (int c = 0; c < 3; c++) {
+    for (int c = 0; c < 4; c++) {
         test_pair pair;
         float x[N * T * C];
         dw_tensor tx = tensor_of(x);
@@ -446,11 +475,30 @@ TEST(forged_states_with_right_checksums_are_refused)
         }
         assert_int_equal(dw_encoder_export(pair.encoder, NULL, save_any, &out), DW_OK);
         assert_true(out.n > 0);
-        for (size_t at = 4; at < 97 && at < out.lens[0]; at++)
+        for (size_t at = 4; at < 112 && at < out.lens[0]; at++)
             forge(&pair, out.bytes[0], out.lens[0], at, &said);
         test_pair_close(&pair);
     }
     assert_int_equal(said, (1u << sizeof forgeries / sizeof *forgeries) - 1);
+}
+
+TEST(states_past_the_quota_are_not_loaded)
+{
+    test_pair pair, small;
+    float x[N * T * C];
+    dw_tensor tx = tensor_of(x);
+    saved_keys out = {.n = 0};
+    fill(x, 1);
+    test_pair_open(&pair, "delta:bits=3,prev=f32", N, T, C, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(dw_encoder_export(pair.encoder, NULL, save_one, &out), DW_OK);
+    test_pair_open(&small, "delta:bits=3,prev=f32,quota_bytes=1000", N, T, C, DW_F32);
+    assert_int_equal(dw_encoder_import(small.encoder, out.bytes[0], out.lens[0]), DW_OK);
+    assert_int_equal(dw_encoder_import(small.encoder, out.bytes[1], out.lens[1]), DW_ERR_LIMIT);
+    assert_non_null(strstr(dw_encoder_why(small.encoder), "quota_bytes"));
+    assert_int_equal(test_encoder_counters(small.encoder).keys_held, 1);
+    test_pair_close(&pair);
+    test_pair_close(&small);
 }
 
 /* States whose chain is right and whose shape or dtype is not: whoever wrote them, the first delta

@@ -67,6 +67,32 @@ TEST(texts_that_are_wrong_are_refused)
     dw_storage_close(NULL);
 }
 
+/* Checks that a call is refused because of its arguments. */
+#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
+
+TEST(every_pointer_to_a_storage_may_be_null)
+{
+    dw_storage_counters counters = {.struct_size = sizeof counters};
+    uint8_t name[DW_STORAGE_NAME_BYTES] = {0}, copy[1] = {0};
+    dw_storage *storage = open_storage("null", "");
+    uint64_t made;
+    REFUSED(dw_storage_open(NULL, "file:/tmp/x", NULL));
+    REFUSED(dw_storage_open(&(dw_storage *){NULL}, NULL, NULL));
+    REFUSED(dw_storage_count(NULL, &counters));
+    REFUSED(dw_storage_count(storage, NULL));
+    REFUSED(dw_storage_keep(NULL, copy, 1, name, NULL));
+    REFUSED(dw_storage_keep(storage, NULL, 1, name, NULL));
+    REFUSED(dw_storage_keep(storage, copy, 0, name, NULL));
+    REFUSED(dw_storage_keep(storage, copy, 1, NULL, NULL));
+    REFUSED(dw_storage_save(NULL, 0, &made, NULL));
+    REFUSED(dw_storage_fetch(NULL, 1, name, copy, 1, NULL));
+    REFUSED(dw_storage_fetch(storage, 1, NULL, copy, 1, NULL));
+    REFUSED(dw_storage_fetch(storage, 1, name, NULL, 1, NULL));
+    assert_null(dw_storage_backing(NULL));
+    dw_storage_close(NULL);
+    dw_storage_close(storage);
+}
+
 TEST(a_file_of_something_else_is_left_as_it_is)
 {
     char path[128], text[160], back[8] = "";
