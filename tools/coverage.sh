@@ -20,7 +20,9 @@ cmd_coverage() {
     LLVM_PROFILE_FILE=$dir/profiles/%2m.profraw meson test -C "$dir" --no-rebuild \
         --timeout-multiplier 10 --num-processes $((2 * jobs)) "${names[@]}" </dev/null ||
         failed=1
-    llvm-profdata merge -sparse -failure-mode=all "$dir"/profiles/*.profraw -o "$dir/merged.profdata"
+    # A process that a test has killed may leave half a profile, which is passed over.
+    llvm-profdata merge -sparse -failure-mode=all "$dir"/profiles/*.profraw \
+        -o "$dir/merged.profdata"
     while read -r file; do
         [ "$(head -c 4 "$file" | tail -c 3)" != ELF ] || objects+=(-object "$file")
     done < <(find "$dir" -path '*meson-private*' -prune -o -type f -perm -u+x -print)
