@@ -5,24 +5,27 @@
 
 #include "../../../cuda/device.h"
 #include "../../cuda/fake_cuda.h"
-#include "support/tool.h"
+#include "support/backing.h"
 #include "whereabouts.h"
 
 static const char *library;
 static bool on_device[2];
 static dw_cuda_place place = DW_CUDA_DEVICE;
+static bool pages;
+static test_backing backings[2]; /* one of each end */
 static atomic_long own_allocations;
 
 void where_begin(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: %s LIBRARY both|pinned|sender|receiver\n", argv[0]);
+        fprintf(stderr, "usage: %s LIBRARY both|pinned|paged|sender|receiver\n", argv[0]);
         exit(2);
     }
     library = argv[1];
     on_device[0] = strcmp(argv[2], "receiver") != 0;
     on_device[1] = strcmp(argv[2], "sender") != 0;
     if (strcmp(argv[2], "pinned") == 0) place = DW_CUDA_PINNED;
+    pages = strcmp(argv[2], "paged") == 0;
 }
 
 void where_configure(dw_channel_config *config, int end)
@@ -34,6 +37,10 @@ void where_configure(dw_channel_config *config, int end)
     if (dw_cuda_open_library(&host->cuda, library, "kernels", 0, &why)) fail_msg("%s", why.text);
     /* 0 is the default, which means the device. */
     host->place = place == DW_CUDA_DEVICE && end ? (dw_cuda_place)0 : place;
+    if (pages) {
+        test_backing_open(&backings[end], 0);
+        host->backing = &backings[end].calls;
+    }
     config->host = host;
 }
 
@@ -41,6 +48,8 @@ void where_configure(dw_channel_config *config, int end)
 void where_end(dw_channel_config *config)
 {
     const fake_cuda *fake = fake_cuda_get();
+    if (config->host && config->host->backing)
+        assert_int_equal(((const test_backing *)config->host->backing->context)->n, 0);
     if (config->host) dw_cuda_close(config->host->cuda);
     free((void *)config->host);
     config->host = NULL;

@@ -8,7 +8,8 @@
 #include "channel/channel.h"
 
 /* Reads the program's arguments. On a device these are the library that replaces libcuda, and which
- * ends use the device: both, pinned (both, with prev in pinned memory), sender or receiver. */
+ * ends use the device: both, pinned (both, with prev in pinned memory), paged (both, with prev in a
+ * backing store but for what a call needs), sender or receiver. */
 void where_begin(int argc, char **argv);
 
 /* Completes the config of end 0 or 1. where_end is called after its channel was closed. */
