@@ -23,8 +23,11 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
  * the CPU, except: dw_encode, dw_encoder_resync and dw_decode return UNSUPPORTED (use the functions
  * below); peek returns addresses of the device; export, import and, with prev=8 or 4, peek wait for
  * copies on a stream of their own, which may give IO; norms and busy_ns in the counters stay 0.
- * With host.backing, every call first moves the copies that it needs to where prev lies, and others
- * to the backing store; it waits for this on such a stream, too. */
+ * With host.backing, calls that begin a frame, peek, export and import first move the copies that
+ * they need to where prev lies, and others to the backing store. In device memory they wait for
+ * this on such a stream, too. Where copies have many lengths and the cache holds few of them,
+ * device memory is allocated and freed in between, for which the driver may wait for all streams.
+ */
 
 /* Asynchronous calls. A call such as dw_encode_async enqueues work on a stream (CUstream or
  * cudaStream_t) and returns a ticket. dw_..._finish asks, without waiting, whether the work is
@@ -42,8 +45,8 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
  * keys, head and the dw_tensor structs are read during the call. The memory of x, frame and y must
  * remain valid and unchanged until finish or cancel has ended the ticket. Several tickets may be in
  * flight, but each key only in one of them (otherwise ARGUMENT, also for dw_encoder_forget). Keys
- * and shapes that were seen before cause no allocations. Before an object is destroyed, no stream
- * may be working for it. Threads: as for encoders and decoders in deltawire.h.
+ * and shapes that were seen before cause no allocations, but for host.backing. Before an object is
+ * destroyed, no stream may be working for it. Threads: as for encoders and decoders in deltawire.h.
  *
  * CUDA graphs. If the stream was capturing, finish does not end the ticket. For every further
  * launch of the graph, first call dw_..._again, which prepares the next frame, of the same shape

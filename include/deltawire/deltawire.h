@@ -363,7 +363,8 @@ typedef struct dw_counters {
     uint64_t keys_held;       /* current number, not a sum */
     uint64_t state_bytes;     /* current: bytes of all copies of prev and their bookkeeping */
     /* Current: bytes allocated beyond state_bytes, for the next copies and for tables. At most the
-     * recent maximum of state_bytes plus 2 MiB, apart from free room between copies in use. */
+     * recent maximum of state_bytes plus 2 MiB, apart from free room between copies in use and,
+     * with host.backing on a GPU, a buffer for copies on their way. */
     uint64_t slack_bytes;
     uint64_t busy_ns;                            /* time inside encode or decode, by host.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
@@ -395,8 +396,8 @@ typedef struct dw_allocator {
     void *context;
 } dw_allocator;
 
-/* Where an object keeps copies of prev, and residuals, that do not fit in main memory; storage.h
- * has one ready. It belongs to the program and must outlive the objects that use it, whose calls
+/* Where an object keeps copies of prev, and residuals, that do not fit in memory; storage.h has one
+ * ready. It belongs to the program and must outlive the objects that use it, whose calls
  * call it. A record is one copy: any bytes, which are never changed.
  *
  * | name        | meaning                                                                        |

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * storage.h - a file for prev that does not fit in main memory: a ready host.backing. */
+ * storage.h - a file for prev that does not fit in memory: a ready host.backing. */
 #ifndef DELTAWIRE_STORAGE_H
 #define DELTAWIRE_STORAGE_H
 
@@ -14,7 +14,7 @@ extern "C" {
  * The text is "file:PATH", and behind it, each with a comma in front:
  *
  * | option  | unit  | default | meaning                                                           |
- * | cache   | bytes | 1 GiB   | copies that each encoder and decoder keeps in main memory         |
+ * | cache   | bytes | 1 GiB   | copies that each encoder and decoder keeps where prev lies        |
  * | ahead   | bytes | 64 MiB  | buffers for copies that are read ahead, or not yet written; twice |
  * | threads |       | 4       | how many copies are read or written at the same time, 1..64       |
  *

@@ -33,7 +33,7 @@ class Encoder(Codec):
         Tensors must be on this device then.
     place: where a GPU keeps the state: "device" (its memory) or "pinned" (main memory).
     state: a Storage, or the text of one ("file:/path,cache=4GiB"), for state that does not fit in
-        memory. The frames do not depend on it. An encoder on a GPU cannot have one.
+        memory, or in that of the GPU. The frames do not depend on it.
     Errors: CONFIG, ARGUMENT, NO_MEMORY, IO, UNSUPPORTED (this device, or this codec on a GPU).
 
     Only one thread at a time may use an encoder, and only the process that made it. It is a context

@@ -65,8 +65,9 @@ void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator,
                        uint64_t quota_bytes);
 
 /* To be called before the first key is added. use: the predictor keeps copies in *store. Whoever
- * made the store ends it, and all copies with it. page: it moves copies to a backing store,
- * with *copier if the CPU cannot reach the slots, and says errors of that in *why. */
+ * made the store ends it, and all copies with it; with page, not before dw_predictor_release. page:
+ * it moves copies to a backing store, with *copier if the CPU cannot reach the slots, and says
+ * errors of that in *why. */
 void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
 void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing,
                        const dw_slot_copier *copier, dw_why *why);
@@ -75,7 +76,7 @@ void dw_predictor_page(dw_predictor *predictor, const dw_backing *backing,
 uint64_t dw_predictor_bytes(const dw_predictor *predictor);
 
 /* Bytes taken from allocator and store that dw_predictor_bytes does not count: free room for the
- * next copies (bounded, see pool.h), and tables. */
+ * next copies (bounded, see pool.h), tables, and a copier's buffer. */
 uint64_t dw_predictor_slack(const dw_predictor *predictor);
 
 void dw_predictor_release(dw_predictor *predictor);
