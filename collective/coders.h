@@ -6,9 +6,9 @@
 
 #include "peer.h"
 
-/* What an encoder or decoder is for; saved states have these numbers. Each decoder follows the
- * encoder whose frames it takes. CONTRIBUTE: of hop 1, one for each rank that it sends to. SHARE:
- * of hop 2. GATHER: of an all-reduce in one hop. Keys are (slot, piece of the part). */
+/* What an encoder or decoder is for; saved states contain these numbers. A decoder takes the frames
+ * of the encoder above it. REDUCE_SCATTER: hop 1; one encoder for each rank that receives.
+ * ALL_GATHER: hop 2. ONE_SHOT: an all-reduce in one hop. Keys are (slot, piece of the part). */
 typedef enum dw_coder_kind {
     DW_REDUCE_SCATTER_ENCODER = 1,
     DW_REDUCE_SCATTER_DECODER = 2,

@@ -124,11 +124,11 @@ void dw_verifying_begin(const dw_exchange *exchange, dw_group_slot *slot);
 bool dw_verifying_compare(dw_exchange *exchange, dw_group_slot *slot);
 void dw_verifying_take(dw_exchange *exchange, dw_group_slot *slot, dw_received *received);
 
-/* rollback.c. y: where a piece lies in y. room: where the result of a piece is decoded to, after
- * what is there was kept; taken: the flags of the piece. output: y becomes what it was before the
- * operation. keep: with error feedback, keeps a frame that was just made; head: the header of its
- * message. Returns false if the group has failed. residuals: frees the frames of an operation that
- * has ended; undoes: restores the residuals first, for which x and the sums must still be there. */
+/* rollback.c. y: where a piece lies in y. room: where to decode the result of a piece to; if that
+ * is y, copies what is there first, and notes this in *taken. output: copies that back to y. keep:
+ * with error feedback, keeps a copy of a frame that was just made, under the header `head`; returns
+ * false if that failed the group. residuals: when an operation has ended, frees the copies of its
+ * frames; undoes: restores the residuals first, which needs x and the sums. */
 unsigned char *dw_rollback_y(const dw_group_slot *slot, dw_piece at);
 unsigned char *dw_rollback_room(dw_group_slot *slot, unsigned char *taken, dw_piece at);
 void dw_rollback_output(const dw_settings *settings, dw_group_slot *slot);

@@ -10,8 +10,8 @@
 void dw_failure_detector_hear(dw_peer *peer);
 void dw_failure_detector_hear_early(dw_peer *peer, uint64_t bytes);
 
-/* An error of the group if a rank has owed something for too long; otherwise notifies the others
- * for whom this rank waits. *pinged_ns: the time at which they were last notified. */
+/* Fails the group if a rank closed too early, or kept this one waiting too long; until then tells
+ * the others whom this rank waits for. *pinged_ns: when it last told them. */
 void dw_failure_detector_check(dw_exchange *exchange, int64_t now_ns, int64_t *pinged_ns);
 
 /* From when on the silence of a rank counts, for an operation that began at start_ns. */

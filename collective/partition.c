@@ -37,30 +37,28 @@ static bool has_one_part(const dw_settings *settings, const dw_group_job *job)
     return job->operation == DW_BROADCAST || dw_job_is_one_shot(settings, job);
 }
 
-/* The number of this part: in a broadcast that of the root; in an all-reduce of one hop, where it
- * belongs to all ranks, 0. */
-static uint32_t number_of_it(const dw_group_job *job)
+/* The number of the only part (see has_one_part): in a broadcast the root's rank; otherwise 0. */
+static uint32_t only_part(const dw_group_job *job)
 {
     return job->operation == DW_BROADCAST ? job->root : 0;
 }
 
 uint32_t dw_job_own_part(const dw_settings *settings, const dw_group_job *job)
 {
-    return dw_job_is_one_shot(settings, job) ? number_of_it(job) : settings->rank;
+    return dw_job_is_one_shot(settings, job) ? only_part(job) : settings->rank;
 }
 
 dw_piece dw_job_part(const dw_settings *settings, const dw_group_job *job, uint32_t part)
 {
     dw_piece found = {0, 0};
-    if (has_one_part(settings, job))
-        return part == number_of_it(job) ? (dw_piece){0, job->n} : found;
+    if (has_one_part(settings, job)) return part == only_part(job) ? (dw_piece){0, job->n} : found;
     dw_group_part(job->n, part, settings->ranks, &found.begin, &found.count);
     return found;
 }
 
 dw_piece dw_job_first_piece(const dw_settings *settings, const dw_group_job *job)
 {
-    return dw_job_piece(settings, job, has_one_part(settings, job) ? number_of_it(job) : 0, 0);
+    return dw_job_piece(settings, job, has_one_part(settings, job) ? only_part(job) : 0, 0);
 }
 
 /* How a part is cut: into pieces of the length `whole`, as long as more than two of them are left,
@@ -106,7 +104,7 @@ static uint64_t whole_pieces(part_cut cut, uint64_t count)
 uint32_t dw_job_pieces(const dw_settings *settings, const dw_group_job *job, uint32_t part)
 {
     uint64_t count = dw_job_part(settings, job, part).count;
-    uint32_t last = has_one_part(settings, job) ? number_of_it(job) : settings->ranks - 1;
+    uint32_t last = has_one_part(settings, job) ? only_part(job) : settings->ranks - 1;
     if (job->n == 0) return part == last;
     part_cut cut = cut_of(settings, job);
     uint64_t pieces = whole_pieces(cut, count), left = count - pieces * cut.whole;

@@ -47,8 +47,8 @@ void dw_progress_unlock_and_wake(dw_group *group)
     pthread_cond_signal(bell); /* without the lock, which the woken thread needs at once */
 }
 
-/* Takes a step, and returns how long there is nothing to do then, from *stepped_ns on. The lock is
- * held before and after. */
+/* Takes a step, which releases the lock in between. Returns how many ns after *stepped_ns the next
+ * step is due at the latest. */
 static int64_t take_step(dw_group *group, int64_t *stepped_ns)
 {
     group->owner.is_stepping = true;

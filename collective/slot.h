@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * slot.h - the slots of a group: their table, and what each has of its operation.
+ * slot.h - the slots of a group: their table, and the operation in each of them.
  *
- * The table is under the group's lock. Of a slot, `state` and `has_waiter` are, too; the rest is
- * that of a caller while it is STARTING, and otherwise the progress owner's. */
+ * The group's lock protects the table, and `state` and `has_waiter` of each slot. The rest of a
+ * slot belongs to a caller while the slot is STARTING, and otherwise to the progress owner. */
 #ifndef DW_GROUP_SLOT_H
 #define DW_GROUP_SLOT_H
 

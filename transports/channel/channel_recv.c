@@ -171,8 +171,8 @@ static int remaining_ms(int64_t deadline_ns)
     return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Waits until frame `expected` has arrived and lies in receiver->held. DW_PENDING: the time is
- * over. latest_ns: when it is, although messages that are no such frame still wait. */
+/* Waits until frame `expected` lies in receiver->held. Returns DW_PENDING after deadline_ns once no
+ * message waits in the link, and after latest_ns even if some do. */
 static dw_status fetch(dw_channel_receiver *receiver, int64_t deadline_ns, int64_t latest_ns)
 {
     dw_status status = receiver->status;

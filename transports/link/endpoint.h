@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * endpoint.h - one end of a connection: the backend, the message that is being sent, the one that
- * is being received, and for how long neither has moved. All of it is the I/O owner's, but what is
- * named otherwise; before the link's thread runs, it is dw_link_open's. */
+ * is being received, and for how long neither has moved. Only the I/O owner uses it, except where a
+ * comment says otherwise; before the link's thread runs, dw_link_open does. */
 #ifndef DW_LINK_ENDPOINT_H
 #define DW_LINK_ENDPOINT_H
 

@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* adaptive_spin.c: whether a caller that waits polls for a moment before it sleeps. vain: the share
- * of the last waits in which this was of no use, in units of 1 / 65536. slept: how many waits
- * have slept at once, because that share was too large. */
+/* adaptive_spin.c: whether a caller that waits polls for a moment (spins) before it sleeps. vain:
+ * the share of recent spins that were in vain, in units of 1 / 65536. slept: how many waits began
+ * while that share was too large; only every 64th of these spun. */
 typedef struct dw_adaptive_spin {
     uint32_t vain, slept;
 } dw_adaptive_spin;

@@ -318,11 +318,11 @@ typedef struct dw_tcp_receiving {
     bool is_direct; /* the awaited message is read straight into the link's buffer */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
-    /* For the timeout of a message that has begun to arrive: what arrives again after a connection
-     * was lost is no progress. partial: the most bytes of incomplete records since new bytes last
-     * completed one. again: how many bytes may come again after the first loss since then, which
-     * count all the same: the peer does not know that they are here. has_returned: a connection was
-     * made again since then, so that the next loss is not the first. */
+    /* For the timeout of a message that has begun to arrive. Bytes that come again after a
+     * connection was lost are no progress, except after the first loss since the last new chunk:
+     * the peer may not know that they are here. partial: the most bytes of incomplete records since
+     * that chunk. again: how many repeated bytes still count. has_returned: a connection was made
+     * again since that chunk, so the next loss is not the first. */
     uint64_t partial, again;
     bool has_returned;
 } dw_tcp_receiving;

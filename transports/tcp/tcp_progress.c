@@ -6,7 +6,8 @@
  * this end must wait for that, or its kernel has acknowledged bytes of messages. Bytes that are
  * sent again after a connection was lost are progress only beyond those that were acknowledged
  * before. The first loss of each stripe is discounted, because the peer may have lost nothing, and
- * have to take all of it twice before anything new comes. Hellos, questions and answers are none.
+ * have to take all of it twice before anything new comes. Hellos, questions and answers are no
+ * progress.
  *
  * Where short messages pass and full segments do not, the MTU of the path is smaller than that of
  * the interface, and nobody says so: a router drops long packets, and a firewall the errors that
@@ -157,8 +158,8 @@ void dw_tcp_check_timeout(dw_tcp_failure *failure, const dw_tcp_progress *progre
     }
 }
 
-/* Asks the kernel about a stripe. Returns the segment that should be tried in place of its own, if
- * it carries short messages only; 0: its own is not to blame, or there is none. */
+/* Updates a stripe's progress from the kernel's counters. Returns the next shorter segment to try
+ * if full segments do not seem to pass; 0: they may pass, or none is shorter. */
 static uint32_t check_stripe(dw_tcp_progress *progress, dw_tcp_stripe *stripe, int64_t now,
                              int64_t *round_trip_ns)
 {
