@@ -25,9 +25,6 @@ typedef struct rig {
 /* What ends on a device are made with. */
 #define RIG_HOST(on, at) (&(dw_host){.struct_size = sizeof(dw_host), .cuda = (on), .place = (at)})
 
-/* Checks that a call is refused because of its arguments. */
-#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
-
 extern const char *rig_library; /* the path of the fake driver */
 
 dw_cuda *rig_open_cuda(void);

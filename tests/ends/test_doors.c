@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_doors.c - what programs that embed an encoder or decoder use besides encode and decode:
  * frames in a stream, limits on the length, entries that are stateless by the caller's choice,
- * restarts, saved states, and the sentences of errors. */
+ * restarts, saved states, NULL for any pointer, and the sentences of errors. */
 
 #include "base/bytes.h"
 #include "support/seal.h"
@@ -217,9 +217,6 @@ TEST(error_sentences_name_what_is_wrong)
     assert_non_null(strstr(dw_decoder_why(pair.decoder), "group=32"));
     test_pair_close(&pair);
 }
-
-/* Checks that a call is refused because of its arguments. */
-#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
 
 static void encoders_refuse_null(dw_encoder *e, const dw_tensor *x, uint8_t *frame, size_t *len)
 {

@@ -9,6 +9,9 @@
 #include "deltawire/deltawire.h"
 #include "support/test.h"
 
+/* Checks that a call is refused because of its arguments. */
+#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
+
 /* Random numbers that are the same on every machine: splitmix64. */
 typedef struct test_random {
     uint64_t state;

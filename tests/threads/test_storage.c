@@ -67,9 +67,6 @@ TEST(texts_that_are_wrong_are_refused)
     dw_storage_close(NULL);
 }
 
-/* Checks that a call is refused because of its arguments. */
-#define REFUSED(call) assert_int_equal(call, DW_ERR_ARGUMENT)
-
 TEST(every_pointer_to_a_storage_may_be_null)
 {
     dw_storage_counters counters = {.struct_size = sizeof counters};
