@@ -21,7 +21,7 @@ static bool decode(dw_exchange *exchange, dw_group_slot *slot, uint32_t from, ui
 {
     const dw_group_job *job = &slot->now.job;
     dw_message head = dw_frame_header(slot, 2, from, piece);
-    dw_piece at = dw_job_piece(&exchange->settings, job, from, piece);
+    dw_piece at = dw_partition_piece(&slot->now.cut, from, piece);
     dw_tensor y;
     if (at.count > 0) y = dw_flat_view(to, job->dtype, at.count);
     /* In an operation that is not safe, what y held was just copied, so y is in the caches. */
@@ -37,7 +37,7 @@ static bool accept(dw_exchange *exchange, dw_group_slot *slot, uint32_t from, ui
                    const void *frame, size_t len)
 {
     dw_operation_state *now = &slot->now;
-    dw_piece at = dw_job_piece(&exchange->settings, &now->job, from, piece);
+    dw_piece at = dw_partition_piece(&now->cut, from, piece);
     unsigned char *taken = &slot->gather.taken[slot->gather.first_piece[from] + piece];
     unsigned char *to = NULL; /* y may be NULL where nothing is in it */
     if (at.count > 0)
@@ -73,7 +73,7 @@ static void check_received(dw_exchange *exchange, dw_group_slot *slot)
         return;
     for (dw_received *received = slot->gather.arrived.head; received; received = received->next) {
         const dw_message *head = &received->head;
-        dw_piece at = dw_job_piece(&exchange->settings, &now->job, received->from, head->piece);
+        dw_piece at = dw_partition_piece(&now->cut, received->from, head->piece);
         unsigned char *to = at.count > 0 ? dw_rollback_y(slot, at) : NULL;
         if (!decode(exchange, slot, received->from, head->piece, dw_received_body(received),
                     (size_t)head->body_len, to, true))
@@ -92,7 +92,7 @@ void dw_all_gather_is_ready(dw_group_slot *slot, uint32_t piece)
 static bool fill(dw_exchange *exchange, dw_group_slot *slot, uint32_t piece, dw_frame_room *frame)
 {
     const dw_settings *settings = &exchange->settings;
-    dw_piece at = dw_job_piece(settings, &slot->now.job, settings->rank, piece);
+    dw_piece at = dw_partition_piece(&slot->now.cut, settings->rank, piece);
     dw_message head = dw_frame_header(slot, 2, settings->rank, piece);
     frame->len = 0;
     if (at.count > 0) {
@@ -120,7 +120,7 @@ bool dw_all_gather_share(dw_exchange *exchange, dw_group_slot *slot)
     dw_operation_state *now = &slot->now;
     if (slot->gather.ready_first == slot->gather.ready_end) return false;
     uint32_t piece = slot->gather.ready[slot->gather.ready_first];
-    dw_piece at = dw_job_piece(settings, &now->job, settings->rank, piece);
+    dw_piece at = dw_partition_piece(&now->cut, settings->rank, piece);
     dw_frame_room frame = {.cap = dw_frame_result_bound(exchange, slot, at)};
     unsigned char *bodies[DW_GROUP_MOST_RANKS];
     if (!dw_fan_out_begin(exchange, slot, &frame, bodies)) return false;
@@ -143,10 +143,10 @@ static bool is_due(dw_exchange *exchange, const dw_group_slot *slot, const dw_re
     const dw_message *head = &received->head;
     uint32_t part = received->from;
     if (!dw_job_gathers(settings, job) || head->part != part ||
-        head->piece >= dw_job_pieces(settings, job, part) ||
+        head->piece >= dw_partition_pieces(&slot->now.cut, part) ||
         slot->gather.taken[slot->gather.first_piece[part] + head->piece])
         return false;
-    dw_piece at = dw_job_piece(settings, job, part, head->piece);
+    dw_piece at = dw_partition_piece(&slot->now.cut, part, head->piece);
     return head->body_len <= dw_frame_result_bound(exchange, slot, at);
 }
 
@@ -205,7 +205,7 @@ static bool may_be_safe(dw_exchange *exchange, const dw_group_slot *slot)
 {
     const dw_settings *settings = &exchange->settings;
     const dw_group_job *job = &slot->now.job;
-    dw_piece first = dw_job_first_piece(settings, job);
+    dw_piece first = dw_partition_first_piece(&slot->now.cut);
     uint64_t bytes = first.count * dw_dtype_bytes(job->dtype), ratio = settings->thresholds.ratio;
     return slot->now.is_large && slot->gather.lands_in_y && !dw_verifying_is_due(settings, job) &&
            bytes >= ratio * dw_frame_result_bound(exchange, slot, first) &&
@@ -222,7 +222,7 @@ void dw_all_gather_begin(dw_exchange *exchange, dw_group_slot *slot)
     gather->lands_in_y = may_land_in_y(settings, &now->job, now->begin);
     gather->may_be_safe = may_be_safe(exchange, slot);
     for (uint32_t r = 0; r < settings->ranks; r++) {
-        uint32_t pieces = dw_job_pieces(settings, &now->job, r);
+        uint32_t pieces = dw_partition_pieces(&now->cut, r);
         gather->first_piece[r] = gather->left_to_take;
         gather->left_to_take += pieces;
         gather->owes[r] = r != settings->rank ? pieces : 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * calls.c - the public calls that start operations and wait for them. */
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cuda_memory.h"
 #include "deltawire/cuda.h"
@@ -11,7 +10,7 @@
 
 bool dw_group_is_ours(const dw_group *group)
 {
-    return group && group->exchange.settings.owner == getpid();
+    return group && dw_owner_is_us(&group->exchange.settings.owner);
 }
 
 /* Keeps the sentence for dw_group_why. */

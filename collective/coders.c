@@ -156,11 +156,12 @@ static dw_status visit_hop(const dw_coding *coding, dw_coders *own, const dw_gro
                            dw_coder_kind encoder, visit_need *visit)
 {
     const dw_settings *settings = coding->settings;
-    bool adds = dw_job_part(settings, job, dw_job_own_part(settings, job)).count > 0;
     dw_status status = DW_OK;
     if (!settings->keeps_state[dw_coder_is_of_result(encoder)]) return DW_OK;
+    dw_partition cut = dw_partition_make(settings, job);
+    bool adds = dw_partition_part(&cut, cut.own_part).count > 0;
     for (uint32_t r = 0; r < settings->ranks && status == DW_OK; r++) {
-        bool has_part = dw_job_part(settings, job, r).count > 0;
+        bool has_part = dw_partition_part(&cut, r).count > 0;
         bool sends = encoder == DW_REDUCE_SCATTER_ENCODER ? has_part : adds;
         bool receives = encoder == DW_ALL_GATHER_ENCODER ? has_part : adds;
         if (sends) status = visit(coding, own, encoder, r);

@@ -62,7 +62,7 @@ static bool lacks_any(const dw_exchange *exchange, const dw_group_slot *slot, ui
     if (slot->reduce.left_to_contribute == 0) return false;
     if (dw_job_is_one_shot(settings, job)) return true;
     if (job->operation == DW_BROADCAST) return rank == job->root;
-    return slot->reduce.contributed[rank] < dw_job_pieces(settings, job, rank);
+    return slot->reduce.contributed[rank] < dw_partition_pieces(&slot->now.cut, rank);
 }
 
 /* Notes when a link last moved: it was given a message, or one has left it, or the operating system

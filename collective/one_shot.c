@@ -25,9 +25,9 @@ bool dw_one_shot_contribute(dw_exchange *exchange, dw_group_slot *slot)
 {
     const dw_settings *settings = &exchange->settings;
     dw_operation_state *now = &slot->now;
-    uint32_t part = dw_job_own_part(settings, &now->job);
+    uint32_t part = now->cut.own_part;
     uint32_t *next = &slot->reduce.contributed[settings->rank], piece = *next;
-    dw_piece at = dw_job_piece(settings, &now->job, part, piece);
+    dw_piece at = dw_partition_piece(&now->cut, part, piece);
     dw_message head = dw_frame_header(slot, 1, part, piece);
     dw_frame_room frame = {.cap = dw_frame_contribution_bound(exchange, slot, at)};
     unsigned char *bodies[DW_GROUP_MOST_RANKS];

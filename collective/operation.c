@@ -178,12 +178,11 @@ bool dw_operation_fail(dw_exchange *exchange, dw_group_slot *slot)
  * is specified where all others are. The result lies where `result` begins. */
 static dw_status round_sums(dw_exchange *exchange, dw_group_slot *slot)
 {
-    const dw_settings *settings = &exchange->settings;
     const dw_operation_state *now = &slot->now;
-    uint32_t part = dw_job_own_part(settings, &now->job);
+    uint32_t part = now->cut.own_part;
     dw_status status = DW_OK;
     for (uint32_t i = 0; status == DW_OK && i < now->own_pieces; i++) {
-        dw_piece at = dw_job_piece(settings, &now->job, part, i);
+        dw_piece at = dw_partition_piece(&now->cut, part, i);
         uint64_t offset = at.begin - now->begin;
         if (at.count == 0) continue;
         dw_tensor x = dw_flat_view(slot->reduce.sums + offset, DW_F32, at.count);

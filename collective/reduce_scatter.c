@@ -16,7 +16,7 @@
 bool dw_reduce_scatter_encode(dw_exchange *exchange, dw_group_slot *slot, uint32_t part,
                               uint32_t piece, dw_frame_room *frame)
 {
-    dw_piece at = dw_job_piece(&exchange->settings, &slot->now.job, part, piece);
+    dw_piece at = dw_partition_piece(&slot->now.cut, part, piece);
     frame->len = 0;
     if (at.count == 0) return true;
     dw_tensor x = dw_frame_contribution(slot, at);
@@ -39,8 +39,8 @@ static bool find_next(dw_exchange *exchange, dw_group_slot *slot, uint32_t *to,
         *to = (settings->rank + 1 + (slot->reduce.step + i) % (settings->ranks - 1)) %
               settings->ranks;
         uint32_t piece = slot->reduce.contributed[*to];
-        if (piece == dw_job_pieces(settings, &now->job, *to)) continue;
-        dw_piece at = dw_job_piece(settings, &now->job, *to, piece);
+        if (piece == dw_partition_pieces(&now->cut, *to)) continue;
+        dw_piece at = dw_partition_piece(&now->cut, *to, piece);
         frame->cap = dw_frame_contribution_bound(exchange, slot, at);
         frame->peer = &exchange->peers[*to];
         if (dw_peer_begin(frame->peer, frame->cap, &frame->at) == DW_OK) {
@@ -91,8 +91,7 @@ bool dw_reduce_scatter_contribute(dw_exchange *exchange, dw_group_slot *slot)
 static bool add(dw_exchange *exchange, dw_group_slot *slot, uint32_t from, uint32_t piece,
                 dw_piece at, const void *frame, size_t len)
 {
-    dw_message head =
-        dw_frame_header(slot, 1, dw_job_own_part(&exchange->settings, &slot->now.job), piece);
+    dw_message head = dw_frame_header(slot, 1, slot->now.cut.own_part, piece);
     dw_tensor y = dw_flat_view(slot->reduce.sums + (at.begin - slot->now.begin), DW_F32, at.count);
     dw_decode_options options = {.struct_size = sizeof options, .adds = from > 0, .factor = 1};
     return dw_coding_decode(&exchange->coding, &slot->coders, &head, from, frame, len,
@@ -126,7 +125,8 @@ static void add_due(dw_exchange *exchange, dw_group_slot *slot, uint32_t piece)
 {
     const dw_settings *settings = &exchange->settings;
     const dw_group_job *job = &slot->now.job;
-    dw_piece at = dw_job_piece(settings, job, dw_job_own_part(settings, job), piece);
+    const dw_partition *cut = &slot->now.cut;
+    dw_piece at = dw_partition_piece(cut, cut->own_part, piece);
     uint32_t *next = &slot->reduce.added[piece];
     while (*next < settings->ranks) {
         dw_received **waiting = &slot->reduce.waiting[(size_t)piece * settings->ranks + *next];
@@ -175,7 +175,7 @@ static void expect_confirmations(const dw_settings *settings, dw_group_slot *slo
 static bool is_short(dw_exchange *exchange, const dw_group_slot *slot)
 {
     const dw_settings *settings = &exchange->settings;
-    dw_piece first = dw_job_first_piece(settings, &slot->now.job);
+    dw_piece first = dw_partition_first_piece(&slot->now.cut);
     uint64_t bytes = first.count * dw_dtype_bytes(slot->now.job.dtype);
     return bytes >= settings->thresholds.ratio *
                         (uint64_t)dw_frame_contribution_bound(exchange, slot, first);
@@ -196,7 +196,7 @@ void dw_reduce_scatter_begin(dw_exchange *exchange, dw_group_slot *slot)
     for (uint32_t r = 0; r < settings->ranks; r++) {
         if (r == settings->rank) continue;
         slot->reduce.owes[r] = now->own_pieces;
-        if (!is_one_shot) slot->reduce.left_to_contribute += dw_job_pieces(settings, &now->job, r);
+        if (!is_one_shot) slot->reduce.left_to_contribute += dw_partition_pieces(&now->cut, r);
     }
     memset(slot->reduce.added, 0, now->own_pieces * sizeof *slot->reduce.added);
     memset(slot->reduce.waiting, 0,
@@ -253,13 +253,13 @@ static bool is_due(dw_exchange *exchange, const dw_group_slot *slot, const dw_re
     const dw_settings *settings = &exchange->settings;
     const dw_operation_state *now = &slot->now;
     const dw_message *head = &received->head;
-    uint32_t part = dw_job_own_part(settings, &now->job);
+    uint32_t part = now->cut.own_part;
     if (!dw_job_reduces(&now->job) || head->part != part || head->piece >= now->own_pieces)
         return false;
     size_t place = (size_t)head->piece * settings->ranks + received->from;
     if (slot->reduce.added[head->piece] > received->from || slot->reduce.waiting[place])
         return false;
-    dw_piece at = dw_job_piece(settings, &now->job, part, head->piece);
+    dw_piece at = dw_partition_piece(&now->cut, part, head->piece);
     return head->body_len <= dw_frame_contribution_bound(exchange, slot, at);
 }
 

@@ -63,10 +63,10 @@ void dw_rollback_output(const dw_settings *settings, dw_group_slot *slot)
     const dw_group_job *job = &slot->now.job;
     size_t each = dw_dtype_bytes(job->dtype);
     for (uint32_t r = 0; r < settings->ranks && dw_job_gathers(settings, job); r++) {
-        for (uint32_t piece = 0; piece < dw_job_pieces(settings, job, r); piece++) {
+        for (uint32_t piece = 0; piece < dw_partition_pieces(&slot->now.cut, r); piece++) {
             if (!(slot->gather.taken[slot->gather.first_piece[r] + piece] & DW_PIECE_OVERWRITTEN))
                 continue;
-            dw_piece at = dw_job_piece(settings, job, r, piece);
+            dw_piece at = dw_partition_piece(&slot->now.cut, r, piece);
             memcpy(dw_rollback_y(slot, at), slot->gather.result + at.begin * each,
                    (size_t)at.count * each);
         }
@@ -99,7 +99,7 @@ bool dw_rollback_keep(dw_exchange *exchange, dw_group_slot *slot, const dw_messa
 static dw_status undo(dw_exchange *exchange, const dw_group_slot *slot, dw_received *made)
 {
     const dw_message *head = &made->head;
-    dw_piece at = dw_job_piece(&exchange->settings, &slot->now.job, head->part, head->piece);
+    dw_piece at = dw_partition_piece(&slot->now.cut, head->part, head->piece);
     dw_tensor x =
         head->flags & DW_MESSAGE_HOP2 ? dw_frame_result(slot, at) : dw_frame_contribution(slot, at);
     return dw_encoder_give_back(dw_coders_encoder_of(&exchange->coding, &slot->coders, head),

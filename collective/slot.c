@@ -125,7 +125,7 @@ static layout lay_out(const dw_settings *settings, const dw_operation_state *now
     uint64_t ranks = settings->ranks, pieces = 0, each = dw_dtype_bytes(job->dtype);
     bool adds = dw_job_reduces(job), gathers = dw_job_gathers(settings, job);
     uint64_t own = now->own_pieces, added = adds ? own : 0;
-    for (uint32_t r = 0; r < settings->ranks; r++) pieces += dw_job_pieces(settings, job, r);
+    for (uint32_t r = 0; r < settings->ranks; r++) pieces += dw_partition_pieces(&now->cut, r);
     layout at = {0};
     at.result = reserve(&at.bytes, gathers ? job->n : job->dtype != DW_F32 ? now->count : 0, each);
     /* Sums in f32 share memory with the own part of the result: a piece of the sums is encoded
@@ -212,12 +212,13 @@ static void place_arrays(dw_group_slot *slot, const layout *at)
 dw_status dw_slot_prepare(dw_slots *slots, const dw_settings *settings, dw_group_slot *slot,
                           const dw_group_job *job, dw_why *why)
 {
-    uint32_t part = dw_job_own_part(settings, job);
-    dw_piece own = dw_job_part(settings, job, part);
+    dw_partition cut = dw_partition_make(settings, job);
+    dw_piece own = dw_partition_part(&cut, cut.own_part);
     slot->now = (dw_operation_state){.job = *job,
+                                     .cut = cut,
                                      .begin = own.begin,
                                      .count = own.count,
-                                     .own_pieces = dw_job_pieces(settings, job, part),
+                                     .own_pieces = dw_partition_pieces(&cut, cut.own_part),
                                      .start_ns = dw_now_ns()};
     layout at = lay_out(settings, &slot->now);
     dw_status status = reserve_memory(slots, &settings->allocator, slot, at.bytes, why);

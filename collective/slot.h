@@ -25,6 +25,7 @@ typedef enum dw_slot_state {
 /* The operation of a slot. */
 typedef struct dw_operation_state {
     dw_group_job job;
+    dw_partition cut;
     bool is_large;         /* see dw_group_thresholds */
     uint64_t begin, count; /* the own part */
     uint32_t own_pieces;

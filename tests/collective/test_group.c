@@ -184,13 +184,14 @@ static void steps_are_shared_by_128_values(void **state)
 static void expect_pieces(const dw_settings *settings, const dw_group_job *job,
                           const uint64_t *expected)
 {
-    dw_piece part = dw_job_part(settings, job, 1);
+    dw_partition cut = dw_partition_make(settings, job);
+    dw_piece part = dw_partition_part(&cut, 1);
     uint64_t begin = part.begin, whole = expected[0];
-    uint32_t pieces = dw_job_pieces(settings, job, 1), given = 0;
+    uint32_t pieces = dw_partition_pieces(&cut, 1), given = 0;
     while (given < 5 && expected[given]) given++;
     assert_true(pieces >= given);
     for (uint32_t i = 0; i < pieces; i++) {
-        dw_piece piece = dw_job_piece(settings, job, 1, i);
+        dw_piece piece = dw_partition_piece(&cut, 1, i);
         uint64_t length = i + given < pieces ? whole : expected[given - (pieces - i)];
         assert_int_equal(piece.begin, begin);
         assert_int_equal(piece.count, length);

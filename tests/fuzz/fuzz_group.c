@@ -326,16 +326,15 @@ static void say_data(fuzz_input *input, dw_link *link)
     operation *op = &run.operation[slot];
     unsigned wrong = fuzz_byte(input);
     const dw_group_job *job = &op->job;
-    uint32_t part = hop == 2 ? link->peer : dw_job_own_part(&run.group->exchange.settings, job);
+    dw_partition cut = dw_partition_make(&run.group->exchange.settings, job);
+    uint32_t part = hop == 2 ? link->peer : cut.own_part;
     int confirms = op->runs && hop == 1 && job->operation == DW_BROADCAST && piece == 0 &&
                    job->root == run.rank && !op->has_sent[link->peer][0][0];
     int is_due =
         op->runs &&
         (hop == 2 ? dw_job_gathers(&run.group->exchange.settings, job) : dw_job_reduces(job)) &&
-        piece < dw_job_pieces(&run.group->exchange.settings, job, part) &&
-        !op->has_sent[link->peer][hop - 1][piece];
-    dw_piece at =
-        is_due ? dw_job_piece(&run.group->exchange.settings, job, part, piece) : (dw_piece){0, 100};
+        piece < dw_partition_pieces(&cut, part) && !op->has_sent[link->peer][hop - 1][piece];
+    dw_piece at = is_due ? dw_partition_piece(&cut, part, piece) : (dw_piece){0, 100};
     static unsigned char frame[1 << 17];
     if (confirms) at.count = 0;
     is_due |= confirms;
@@ -407,10 +406,10 @@ static void say_result(dw_link *link, uint32_t slot, unsigned wrong)
 static void say_all_due(dw_link *link, uint32_t slot)
 {
     operation *op = &run.operation[slot];
+    dw_partition cut = dw_partition_make(&run.group->exchange.settings, &op->job);
     for (int hop = 1; hop <= 2 && op->runs; hop++) {
-        uint32_t part =
-            hop == 2 ? link->peer : dw_job_own_part(&run.group->exchange.settings, &op->job);
-        uint32_t pieces = dw_job_pieces(&run.group->exchange.settings, &op->job, part);
+        uint32_t part = hop == 2 ? link->peer : cut.own_part;
+        uint32_t pieces = dw_partition_pieces(&cut, part);
         bool owes = hop == 2 ? dw_job_gathers(&run.group->exchange.settings, &op->job)
                              : dw_job_reduces(&op->job);
         if (hop == 1 && op->job.operation == DW_BROADCAST && op->job.root == run.rank) {

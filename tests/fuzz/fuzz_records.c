@@ -18,7 +18,7 @@
 enum { WRITTEN_MOST = 40 << 20, TAKEN_MOST = 6000, STEPS_MOST = 400, MEBIBYTE = 1 << 20 };
 
 /* Takes the place of the link that uses the backend. */
-static struct stand_in {
+static struct {
     dw_tcp_end *end;
     dw_tcp_request send_request, recv_request;
     unsigned char *room;
@@ -27,15 +27,15 @@ static struct stand_in {
     unsigned char *sending, *kept[RAW_SENT_MOST];
     uint64_t answered, let_go;
     dw_status status; /* DW_OK until it has failed */
-} link;
+} stand_in;
 
 /* ---- In place of a link ---------------------------------------------------------------------- */
 
 static void fail(dw_status status, const dw_why *why)
 {
-    link.status = status;
+    stand_in.status = status;
     REQUIRE(why->text[0] && memchr(why->text, 0, sizeof why->text));
-    int is_owed = link.end->sending.acked < link.end->sending.next_message; /* the peer's
+    int is_owed = stand_in.end->sending.acked < stand_in.end->sending.next_message; /* the peer's
                                                                                acknowledgement */
     int is_earned = status == DW_ERR_PROTOCOL  ? said.may_fail
                     : status == DW_ERR_TIMEOUT ? peer.was_alone || is_owed
@@ -46,22 +46,23 @@ static void fail(dw_status status, const dw_why *why)
 
 static void post(size_t cap)
 {
-    link.room = malloc(cap);
-    link.cap = cap;
-    REQUIRE(link.room != NULL);
-    REQUIRE(dw_transport_tcp.recv(link.end, &link.recv_request, link.room, cap) == DW_OK);
+    stand_in.room = malloc(cap);
+    stand_in.cap = cap;
+    REQUIRE(stand_in.room != NULL);
+    REQUIRE(dw_transport_tcp.recv(stand_in.end, &stand_in.recv_request, stand_in.room, cap) ==
+            DW_OK);
 }
 
 static void take_message(size_t len)
 {
-    REQUIRE(len <= link.cap && len <= peer.longest);
+    REQUIRE(len <= stand_in.cap && len <= peer.longest);
     raw_hear(); /* perhaps the end has just welcomed the connection that sent the message */
-    said_check(peer.taken, link.room, len);
+    said_check(peer.taken, stand_in.room, len);
     peer.taken++;
     peer.taken_bytes += len;
     peer.moved = 1;
-    free(link.room);
-    link.room = NULL;
+    free(stand_in.room);
+    stand_in.room = NULL;
 }
 
 static void receive(void)
@@ -69,18 +70,18 @@ static void receive(void)
     size_t len = 0;
     dw_why why = {.text = ""};
     dw_status status;
-    if (!link.room && !link.is_paused) post(DW_LINK_ROOM_BYTES + DW_LINK_HEADER_BYTES);
-    if (link.room)
-        status = dw_transport_tcp.test(link.end, &link.recv_request, &len, &why);
+    if (!stand_in.room && !stand_in.is_paused) post(DW_LINK_ROOM_BYTES + DW_LINK_HEADER_BYTES);
+    if (stand_in.room)
+        status = dw_transport_tcp.test(stand_in.end, &stand_in.recv_request, &len, &why);
     else
-        status =
-            dw_transport_tcp.turn(link.end, &why) == DW_OK ? DW_PENDING : link.end->failure.status;
+        status = dw_transport_tcp.turn(stand_in.end, &why) == DW_OK ? DW_PENDING
+                                                                    : stand_in.end->failure.status;
     if (status == DW_OK) {
         take_message(len);
     } else if (status == DW_ERR_BUFFER_TOO_SMALL) {
-        REQUIRE(len > link.cap);
-        free(link.room);
-        link.room = NULL;
+        REQUIRE(len > stand_in.cap);
+        free(stand_in.room);
+        stand_in.room = NULL;
         if (len > peer.longest)
             fail(DW_ERR_PROTOCOL, &(dw_why){.text = "too long for the link"});
         else
@@ -95,51 +96,52 @@ static void receive(void)
 static void let_go(void)
 {
     dw_transport_state state = {.struct_size = sizeof state, .wait_fd = -1};
-    dw_transport_tcp.poll(link.end, 0, &state);
-    REQUIRE(state.kept_sends <= link.answered - link.let_go);
-    while (link.answered - link.let_go > state.kept_sends)
-        free(link.kept[link.let_go++ % RAW_SENT_MOST]);
-    if (!link.copies) REQUIRE(link.let_go <= said.whole);
+    dw_transport_tcp.poll(stand_in.end, 0, &state);
+    REQUIRE(state.kept_sends <= stand_in.answered - stand_in.let_go);
+    while (stand_in.answered - stand_in.let_go > state.kept_sends)
+        free(stand_in.kept[stand_in.let_go++ % RAW_SENT_MOST]);
+    if (!stand_in.copies) REQUIRE(stand_in.let_go <= said.whole);
 }
 
 static void test_send(void)
 {
     size_t len = 0;
     dw_why why = {.text = ""};
-    dw_status status = dw_transport_tcp.test(link.end, &link.send_request, &len, &why);
-    peer.n_numbered = peer.n_sent - (status != DW_OK && !link.send_request.is_kept);
+    dw_status status = dw_transport_tcp.test(stand_in.end, &stand_in.send_request, &len, &why);
+    peer.n_numbered = peer.n_sent - (status != DW_OK && !stand_in.send_request.is_kept);
     if (status == DW_PENDING) return;
     if (status != DW_OK) {
         fail(status, &why);
         return;
     }
-    REQUIRE(len == peer.sent[link.answered].len);
-    link.kept[link.answered++ % RAW_SENT_MOST] = link.sending;
-    link.sending = NULL;
+    REQUIRE(len == peer.sent[stand_in.answered].len);
+    stand_in.kept[stand_in.answered++ % RAW_SENT_MOST] = stand_in.sending;
+    stand_in.sending = NULL;
     peer.moved = 1;
 }
 
 int target_turn(void)
 {
-    if (link.status == DW_OK) receive();
-    if (link.status == DW_OK && link.sending) test_send();
-    if (link.status == DW_OK) let_go();
+    if (stand_in.status == DW_OK) receive();
+    if (stand_in.status == DW_OK && stand_in.sending) test_send();
+    if (stand_in.status == DW_OK) let_go();
     raw_hear();
     fuzz_clock_move(20000);
-    return link.status == DW_OK;
+    return stand_in.status == DW_OK;
 }
 
 static void begin_send(size_t len)
 {
-    if (link.sending || peer.n_sent == RAW_SENT_MOST) return;
-    link.sending = malloc(len ? len : 1);
-    REQUIRE(link.sending != NULL);
+    if (stand_in.sending || peer.n_sent == RAW_SENT_MOST) return;
+    stand_in.sending = malloc(len ? len : 1);
+    REQUIRE(stand_in.sending != NULL);
     for (size_t at = 0; at < len; at += RAW_PATTERN_BYTES) {
         size_t n = len - at < RAW_PATTERN_BYTES ? len - at : RAW_PATTERN_BYTES;
-        memcpy(link.sending + at, raw_pattern(peer.n_sent, at / RAW_PATTERN_BYTES, 7), n);
+        memcpy(stand_in.sending + at, raw_pattern(peer.n_sent, at / RAW_PATTERN_BYTES, 7), n);
     }
     raw_note_send(len);
-    REQUIRE(dw_transport_tcp.send(link.end, &link.send_request, link.sending, len) == DW_OK);
+    REQUIRE(dw_transport_tcp.send(stand_in.end, &stand_in.send_request, stand_in.sending, len) ==
+            DW_OK);
     test_send();
 }
 
@@ -157,11 +159,11 @@ static void check_memory(void)
 {
     uint64_t held = 0, counted = 0, unused = 0, none = 0;
     for (unsigned i = 0; i < DW_TCP_INCOMING_MOST; i++)
-        count(link.end->receiving.incoming[i].stash, &held, &counted);
-    for (unsigned i = 0; i < link.end->settings.options.stripes; i++)
-        count(link.end->connections.stripes[i].in.stash, &held, &counted);
-    REQUIRE(counted == link.end->receiving.stash_bytes);
-    count(link.end->receiving.unused, &unused, &none);
+        count(stand_in.end->receiving.incoming[i].stash, &held, &counted);
+    for (unsigned i = 0; i < stand_in.end->settings.options.stripes; i++)
+        count(stand_in.end->connections.stripes[i].in.stash, &held, &counted);
+    REQUIRE(counted == stand_in.end->receiving.stash_bytes);
+    count(stand_in.end->receiving.unused, &unused, &none);
     /* Arrived chunks may fill the window and exceed it by two chunks. As much memory may be kept
      * unused, and every message takes a little more than its bytes. */
     REQUIRE(unused <= DW_TCP_WINDOW_BYTES);
@@ -175,7 +177,7 @@ static void check_memory(void)
  * messages one is longer than all before. */
 static size_t length_of(uint64_t number)
 {
-    if (link.grows) return number % 2 == 0 ? 10 : 400000 + 7000 * (size_t)(number / 2 % 90);
+    if (stand_in.grows) return number % 2 == 0 ? 10 : 400000 + 7000 * (size_t)(number / 2 % 90);
     static const size_t lengths[] = {40, 10,      1200000, 4088, 0, 1 << 20, 16384, (1 << 20) + 1,
                                      30, 3000000, 70000,   5000};
     return lengths[number % (sizeof lengths / sizeof *lengths)];
@@ -262,8 +264,9 @@ static void say_many(fuzz_input *input)
     uint64_t number = pick_number(input);
     for (unsigned i = fuzz_below(input, 1100);
          i > 0 && number < SAID_NUMBERS && peer.written < WRITTEN_MOST; i--, number++) {
-        uint64_t swapped = number ^ (uint64_t)link.grows;
-        if (link.grows || length_of(number) < 100) write_chunk(connection, swapped, 0, 0, SIZE_MAX);
+        uint64_t swapped = number ^ (uint64_t)stand_in.grows;
+        if (stand_in.grows || length_of(number) < 100)
+            write_chunk(connection, swapped, 0, 0, SIZE_MAX);
     }
 }
 
@@ -273,7 +276,7 @@ static void say_early(fuzz_input *input)
     raw_connection *connection = pick(input);
     uint64_t number = said_prefix() + 1;
     for (unsigned i = fuzz_below(input, 40);
-         i > 0 && number < SAID_NUMBERS && link.status == DW_OK && peer.written < WRITTEN_MOST;
+         i > 0 && number < SAID_NUMBERS && stand_in.status == DW_OK && peer.written < WRITTEN_MOST;
          number++) {
         if (length_of(number) < MEBIBYTE) continue;
         write_chunk(connection, number, 0, 0, SIZE_MAX);
@@ -395,7 +398,7 @@ static void do_one(fuzz_input *input, unsigned what)
     case 7: raw_close(pick(input)); break;
     case 8: reconnect(input); break;
     case 9: begin_send(lengths[fuzz_byte(input) % 9]); break;
-    case 10: link.is_paused ^= 1; break;
+    case 10: stand_in.is_paused ^= 1; break;
     case 11: pass_time(input); break;
     case 12: pick(input)->is_stalled ^= 1; break;
     case 13: say_word(pick(input), DW_TCP_STATE + fuzz_byte(input) % 4); break;
@@ -417,7 +420,7 @@ static void settle(void)
 {
     enum { IDLE = 12, TURNS = 100000 };
     int idle = 0;
-    for (int turns = 0; idle < IDLE && link.status == DW_OK; turns++) {
+    for (int turns = 0; idle < IDLE && stand_in.status == DW_OK; turns++) {
         peer.moved = 0;
         fuzz_clock_move(DW_NS_PER_MS);
         target_turn();
@@ -459,7 +462,7 @@ static int must_have_failed(void)
 
 static void check_the_end(void)
 {
-    link.is_paused = 0;
+    stand_in.is_paused = 0;
     raw_connection *talker = NULL;
     for (int i = 0; i < 8; i++) {
         settle();
@@ -467,7 +470,7 @@ static void check_the_end(void)
     }
     settle();
     check_memory();
-    if (link.status != DW_OK) return;
+    if (stand_in.status != DW_OK) return;
     REQUIRE(!must_have_failed());
     uint64_t told = 0;
     for (unsigned i = 0; i < peer.n_connections; i++) {
@@ -480,7 +483,7 @@ static void check_the_end(void)
     REQUIRE(!said_is_whole(peer.taken, 1));
     if (!talker) return;
     REQUIRE(told >= peer.taken);
-    REQUIRE(!link.sending);
+    REQUIRE(!stand_in.sending);
     for (uint64_t n = said.whole; n < peer.n_sent; n++)
         REQUIRE(peer.sent[n].seen == peer.sent[n].chunks); /* except what we acknowledged */
 }
@@ -498,8 +501,8 @@ static void open_end(fuzz_input *input)
     if (!peer.listens && peer.stripes > stripes) peer.stripes = stripes;
     peer.longest = how & 2 ? UINT64_C(300) << 20 : 8 << 20;
     peer.next = (raw_hello){.answer = DW_TCP_WELCOME, .stripes = peer.stripes};
-    link.copies = how >> 2 & 1;
-    link.grows = how >> 7;
+    stand_in.copies = how >> 2 & 1;
+    stand_in.grows = how >> 7;
     const dw_transport_open as = {.struct_size = sizeof as,
                                   .address = address,
                                   .role = peer.listens ? DW_LINK_LISTEN : DW_LINK_CONNECT,
@@ -508,9 +511,9 @@ static void open_end(fuzz_input *input)
                                   .cancelled = &never,
                                   .why = &why,
                                   .longest_message = peer.longest,
-                                  .heeds_kept_sends = !link.copies};
-    link.end = calloc(1, dw_transport_tcp.endpoint_bytes);
-    REQUIRE(link.end && dw_transport_tcp.open(link.end, &as) == DW_OK);
+                                  .heeds_kept_sends = !stand_in.copies};
+    stand_in.end = calloc(1, dw_transport_tcp.endpoint_bytes);
+    REQUIRE(stand_in.end && dw_transport_tcp.open(stand_in.end, &as) == DW_OK);
     /* If the end connects, it opens all stripes itself; if it listens, the input decides. */
     for (int i = 0; i < 4; i++) target_turn();
     for (unsigned i = 1; peer.listens && (how & 64) && i < peer.stripes; i++)
@@ -521,11 +524,11 @@ static void open_end(fuzz_input *input)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input input = {data, size};
-    memset(&link, 0, sizeof link);
+    memset(&stand_in, 0, sizeof stand_in);
     fuzz_clock_start();
     raw_start();
     open_end(&input);
-    for (int i = 0; i < STEPS_MOST && input.left > 0 && link.status == DW_OK; i++) {
+    for (int i = 0; i < STEPS_MOST && input.left > 0 && stand_in.status == DW_OK; i++) {
         unsigned what = fuzz_byte(&input);
         do_one(&input, what & 15);
         if (what < 128) target_turn();
@@ -533,18 +536,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (peer.written >= WRITTEN_MOST || peer.taken >= TAKEN_MOST || said_is_full()) break;
     }
     check_the_end();
-    if (link.status != DW_OK && link.room) {
+    if (stand_in.status != DW_OK && stand_in.room) {
         size_t len;
         dw_why why;
         dw_status ended =
-            link.end->failure.status == DW_OK ? link.status : link.end->failure.status;
-        REQUIRE(dw_transport_tcp.test(link.end, &link.recv_request, &len, &why) == ended);
+            stand_in.end->failure.status == DW_OK ? stand_in.status : stand_in.end->failure.status;
+        REQUIRE(dw_transport_tcp.test(stand_in.end, &stand_in.recv_request, &len, &why) == ended);
     }
-    dw_transport_tcp.close(link.end);
-    while (link.let_go < link.answered) free(link.kept[link.let_go++ % RAW_SENT_MOST]);
-    free(link.sending);
-    free(link.room);
-    free(link.end);
+    dw_transport_tcp.close(stand_in.end);
+    while (stand_in.let_go < stand_in.answered)
+        free(stand_in.kept[stand_in.let_go++ % RAW_SENT_MOST]);
+    free(stand_in.sending);
+    free(stand_in.room);
+    free(stand_in.end);
     raw_end();
     return 0;
 }

@@ -34,8 +34,8 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "base/owner.h"
 #include "base/uncancelled.h"
-#include "common/owner.h"
 #include "common/report.h"
 #include "link/endpoint.h"
 #include "link/for_groups.h"
