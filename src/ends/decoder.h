@@ -5,15 +5,15 @@
  * to 5), plan and admit (6 and 7), submit (the engine verifies and reconstructs), verify (8 and 9),
  * commit (10, cannot fail).
  *
- * | file              | its one thing                                                         |
- * | decoder.c         | the object: create, destroy, query, export                            |
- * | decoder_read.c    | a frame's header, parameters and tables, against config and tensor    |
- * | decoder_plan.c    | a frame's entries against what is held of their keys                  |
- * | decoder_ticket.c  | a frame in flight: reserved, submitted, dropped                         |
- * | decoder_commit.c  | the engine's results: judged and committed                            |
- * | decoder_calls.c   | the public calls that take frames                                     |
- * | decoder_replies.c | the reply to a frame                                                  |
- * | end.c             | what encoder and decoder have in common                               | */
+ * | file              | its one thing                                                        |
+ * | decoder.c         | the object: create, destroy, query, export                           |
+ * | decoder_read.c    | a frame's header, parameters and tables, against config and tensor   |
+ * | decoder_plan.c    | a frame's entries against what is held of their keys                 |
+ * | decoder_ticket.c  | a frame in flight: reserved, submitted, dropped                      |
+ * | decoder_commit.c  | the engine's results: verified and committed                         |
+ * | decoder_calls.c   | the public calls that take frames                                    |
+ * | decoder_replies.c | the reply to a frame                                                 |
+ * | end.c             | what encoder and decoder have in common                              | */
 #ifndef DW_DECODER_H
 #define DW_DECODER_H
 
@@ -44,14 +44,33 @@ typedef struct dw_incoming {
     dw_decode_job job;
 } dw_incoming;
 
-/* A frame that is being received, or in flight: a decode ticket. Arrays are kept from frame to
- * frame. */
-struct dw_decode_ticket {
-    dw_decode_ticket *next;
-    dw_decoder *decoder;
+/* decoder_calls.c: what the caller asked for. */
+typedef struct dw_decode_request {
     const uint8_t *frame; /* header, parameters and tables are read from here */
     const uint8_t *body;  /* the engine reads payloads from here, at the same offsets */
     uint64_t len;         /* bytes that have arrived */
+    dw_tensor y;
+    bool adds;
+    float factor;
+    bool bypasses_caches, only_checks;
+} dw_decode_request;
+
+/* Arrays for the engine, which are kept from frame to frame. head: of frames of a device, a private
+ * copy, which nobody else can change. work: of stages behind forms, plain payloads and scratch
+ * memory. */
+typedef struct dw_decode_memory {
+    uint8_t *head;
+    const dw_decode_job **jobs;
+    dw_chunk_result *results;
+    uint8_t *work;
+    uint64_t head_cap, jobs_cap, results_cap, work_cap;
+} dw_decode_memory;
+
+/* A frame that is being received, or in flight: a decode ticket. */
+struct dw_decode_ticket {
+    dw_decode_ticket *next;
+    dw_decoder *decoder;
+    dw_decode_request asked;
     dw_header header;
     bool tables_intact;  /* the keys can be read */
     uint64_t parameters; /* the digest H of the parameter block */
@@ -59,24 +78,13 @@ struct dw_decode_ticket {
                             cannot be read */
     const dw_plans *plans;
     dw_plans own; /* a copy for engines that are still working when other frames are planned */
-    dw_tensor y;
-    bool adds;
-    float factor;
-    bool bypasses_caches, only_checks;
     dw_incoming *in;
+    uint64_t in_cap;    /* kept from frame to frame */
     uint32_t n_planned; /* entries [0, n_planned) are planned */
     uint64_t growth;    /* bytes by which its keys will increase their share of the quota */
-    /* Frames of a device: a private copy, which nobody else can change. */
-    uint8_t *head;
-    const dw_decode_job **jobs;
-    dw_chunk_result *results;
-    uint8_t *work; /* of stages behind forms: plain payloads and scratch memory */
-    uint64_t head_cap, in_cap, jobs_cap, results_cap, work_cap;
-    dw_launch *launch;
-    uint32_t first;    /* index of this frame's first job in the launch */
+    dw_decode_memory memory;
+    dw_flight flight;
     uint64_t number;   /* position in the order of the calls */
-    bool captured;     /* a stream captured the frame, so the ticket remains after finish */
-    bool in_flight;    /* submitted, and neither finished nor cancelled yet */
     dw_status refusal; /* not 0: the frame was refused before it was submitted */
     dw_why why;
 };

@@ -51,13 +51,13 @@ static dw_status receive(dw_decode_ticket *t)
     }
     dw_status status = dw_incoming_verify(t);
     dw_decode_ticket_close(t);
-    if (status || t->only_checks) {
+    if (status || t->asked.only_checks) {
         dw_incoming_drop(t);
         return status;
     }
-    if (t->y.data && decoder->end.engine.write_output)
+    if (t->asked.y.data && decoder->end.engine.write_output)
         decoder->end.counters.overflowed_values += decoder->end.engine.write_output(
-            decoder->end.engine.context, (dw_jobs){.decode = t->jobs}, t->header.n);
+            decoder->end.engine.context, (dw_jobs){.decode = t->memory.jobs}, t->header.n);
     dw_incoming_commit(t);
     return DW_OK;
 }
@@ -67,10 +67,10 @@ static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size
 {
     dw_decoder *decoder = t->decoder;
     dw_status status = receive(t);
-    bool answers = t->tables_intact && reply && !t->only_checks &&
+    bool answers = t->tables_intact && reply && !t->asked.only_checks &&
                    reply_cap >= dw_reply_bound(t->header.n) && dw_decoder_asks_for_reply(t);
     if (answers) *reply_len = dw_decoder_write_reply(t, status != DW_OK, reply);
-    if (status && !t->only_checks) decoder->end.counters.rejected_frames++;
+    if (status && !t->asked.only_checks) decoder->end.counters.rejected_frames++;
     return status;
 }
 
@@ -80,13 +80,13 @@ static void run(dw_decode_ticket *t, uint64_t len)
 {
     dw_decoder *decoder = t->decoder;
     dw_status status = dw_decode_ticket_reserve(t, len);
-    if (!status && t->in_flight) {
+    if (!status && t->flight.in_flight) {
         status = dw_decode_ticket_submit(&t, 1, NULL);
         if (status) {
             dw_decode_ticket_close(t);
             dw_incoming_drop(t);
         } else {
-            (void)decoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
+            (void)dw_end_done(&decoder->end, &t->flight, t->header.n, t->memory.results);
         }
     }
     if (!status) return;
@@ -122,13 +122,14 @@ dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw
     uint64_t started = dw_end_now(&decoder->end);
     dw_decode_ticket *t = dw_decode_ticket_take(decoder);
     if (!t) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
-    t->frame = t->body = frame;
-    t->len = len;
-    t->y = *y;
-    t->adds = options.adds != 0;
-    t->factor = options.factor;
-    t->bypasses_caches = options.bypass_caches != 0;
-    t->only_checks = options.only_checks != 0;
+    t->asked = (dw_decode_request){.frame = frame,
+                                   .body = frame,
+                                   .len = len,
+                                   .y = *y,
+                                   .adds = options.adds != 0,
+                                   .factor = options.factor,
+                                   .bypasses_caches = options.bypass_caches != 0,
+                                   .only_checks = options.only_checks != 0};
     run(t, len);
     status = finish(t, reply, reply_cap, reply_len);
     dw_decode_ticket_give(t);
@@ -158,15 +159,15 @@ static dw_status copy_head(dw_decode_ticket *t, const uint8_t *head, uint64_t he
                            uint64_t len, uint64_t *bytes)
 {
     *bytes = dw_frame_reach(head, head_len < len ? head_len : len);
-    if (!dw_end_grow(&t->decoder->end, &t->head, &t->head_cap, *bytes, 1))
+    if (!dw_end_grow(&t->decoder->end, &t->memory.head, &t->memory.head_cap, *bytes, 1))
         return dw_decoder_fail(t->decoder, DW_ERR_NO_MEMORY, NULL);
-    if (*bytes) memcpy(t->head, head, (size_t)*bytes);
-    t->frame = t->head;
-    t->len = len;
+    if (*bytes) memcpy(t->memory.head, head, (size_t)*bytes);
+    t->asked.frame = t->memory.head;
+    t->asked.len = len;
     return DW_OK;
 }
 
-static dw_status book(dw_decode_ticket *t, const void *head, size_t head_len, size_t len)
+static dw_status reserve(dw_decode_ticket *t, const void *head, size_t head_len, size_t len)
 {
     uint64_t bytes;
     dw_status status = copy_head(t, head, head_len, len, &bytes);
@@ -177,9 +178,8 @@ static dw_status reserve_item(dw_decode_item *item)
 {
     dw_decode_ticket *t = dw_decode_ticket_take(item->decoder);
     if (!t) return dw_decoder_fail(item->decoder, DW_ERR_NO_MEMORY, NULL);
-    t->y = *item->y;
-    t->body = item->frame;
-    dw_status status = book(t, item->head, item->head_len, item->len);
+    t->asked = (dw_decode_request){.y = *item->y, .body = item->frame};
+    dw_status status = reserve(t, item->head, item->head_len, item->len);
     if (status)
         dw_decode_ticket_give(t);
     else
@@ -197,7 +197,7 @@ static void drop_items(dw_decode_item *items, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
         dw_decode_ticket *t = items[i].ticket;
-        if (t->in_flight) drop(t);
+        if (t->flight.in_flight) drop(t);
         dw_decode_ticket_give(t);
         items[i].ticket = NULL;
     }
@@ -240,14 +240,15 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
     if (!t) return DW_ERR_ARGUMENT;
     dw_decoder *decoder = t->decoder;
     if (!head) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->captured || t->in_flight || t->refusal)
+    if (!t->flight.captured || t->flight.in_flight || t->refusal)
         return dw_decoder_fail(
             decoder, DW_ERR_ARGUMENT,
             "only a ticket captured by a stream can be used again, and only after finish");
-    dw_status status = book(t, head, head_len, len);
+    dw_status status = reserve(t, head, head_len, len);
     if (status || t->refusal) return status ? status : t->refusal;
-    status = decoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs},
-                                       t->header.n, NULL, &decoder->end.why);
+    status = decoder->end.engine.reuse(t->flight.launch, t->flight.first,
+                                       (dw_jobs){.decode = t->memory.jobs}, t->header.n, NULL,
+                                       &decoder->end.why);
     if (status) drop(t);
     return status;
 }
@@ -255,7 +256,7 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
 static bool another_comes_first(const dw_decode_ticket *t)
 {
     for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
-        if (other->in_flight && other->number < t->number) return true;
+        if (other->flight.in_flight && other->number < t->number) return true;
     return false;
 }
 
@@ -264,21 +265,21 @@ dw_status dw_decode_finish(dw_decode_ticket *t, void *reply, size_t reply_cap, s
     if (reply_len) *reply_len = 0;
     if (!t) return DW_ERR_ARGUMENT;
     dw_decoder *decoder = t->decoder;
-    if (!t->in_flight && !t->refusal)
+    if (!t->flight.in_flight && !t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
-    dw_status status = check_reply(decoder, t->y.n, reply, reply_cap, reply_len);
+    dw_status status = check_reply(decoder, t->asked.y.n, reply, reply_cap, reply_len);
     if (status) return status;
-    if (t->in_flight) {
+    if (t->flight.in_flight) {
         if (another_comes_first(t))
             return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                    "an earlier frame is in flight: finish that one first");
-        if (decoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
+        if (dw_end_done(&decoder->end, &t->flight, t->header.n, t->memory.results) == DW_PENDING)
             return DW_PENDING;
     }
     decoder->calls++;
     status = finish(t, reply, reply_cap, reply_len);
     t->refusal = DW_OK;
-    if (!t->captured) dw_decode_ticket_give(t);
+    if (!t->flight.captured) dw_decode_ticket_give(t);
     return status;
 }
 
@@ -286,11 +287,11 @@ dw_status dw_decode_cancel(dw_decode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
     dw_decoder *decoder = t->decoder;
-    if (!t->in_flight && !t->captured && !t->refusal)
+    if (!t->flight.in_flight && !t->flight.captured && !t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has ended");
-    if (t->in_flight) {
-        if (!t->captured &&
-            decoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
+    if (t->flight.in_flight) {
+        if (!t->flight.captured &&
+            dw_end_done(&decoder->end, &t->flight, t->header.n, t->memory.results) == DW_PENDING)
             return DW_PENDING;
         drop(t);
     }

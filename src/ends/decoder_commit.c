@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_commit.c - the engine's results: judged (steps 8 and 9 of docs/format.md, 2) and
+ * decoder_commit.c - the engine's results: verified (steps 8 and 9 of docs/format.md, 2) and
  * committed (step 10). */
 #include "common/tensor.h"
 #include "ends/decoder.h"
@@ -19,12 +19,12 @@ dw_status dw_incoming_verify(dw_decode_ticket *t)
     const dw_params *params = &t->plans->params;
     dw_status status = DW_OK;
     for (uint32_t i = 0; i < t->header.n; i++)
-        if (dw_digest_of_sum(t->results[i].payload_sum) != t->in[i].job.payload_digest)
+        if (dw_digest_of_sum(t->memory.results[i].payload_sum) != t->in[i].job.payload_digest)
             return dw_decoder_fail(decoder, DW_ERR_CORRUPT,
                                    "a payload's checksum does not match: its bytes were changed on "
                                    "the way");
     for (uint32_t i = 0; i < t->header.n; i++) {
-        const char *why = t->results[i].bad;
+        const char *why = t->memory.results[i].bad;
         if (!why) why = bad_payload(t, i);
         if (why) return dw_decoder_fail(decoder, DW_ERR_FORMAT, why);
     }
@@ -35,10 +35,10 @@ dw_status dw_incoming_verify(dw_decode_ticket *t)
         p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->kept, &p->entry);
         p->fresh.audit = params->audit;
         if (!params->audit) continue;
-        p->fresh.state_digest = dw_digest_of_sum(t->results[i].state_sum);
+        p->fresh.state_digest = dw_digest_of_sum(t->memory.results[i].state_sum);
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
-        p->drops_copy = p->entry.base_chain != 0 && !t->only_checks;
+        p->drops_copy = p->entry.base_chain != 0 && !t->asked.only_checks;
     }
     return status ? dw_decoder_fail(decoder, status, NULL) : DW_OK;
 }
@@ -56,14 +56,14 @@ static void count(dw_decode_ticket *t)
         counters->key_entries += p->entry.role == DW_ROLE_KEY || p->entry.role == DW_ROLE_SYNC;
         if (t->decoder->end.engine.device) {
             counters->groups += p->job.layout.pieces;
-            counters->direct_groups += t->results[i].sums.direct;
-            counters->zero_groups += t->results[i].sums.zero;
-            counters->poisoned_groups += t->results[i].sums.poisoned;
+            counters->direct_groups += t->memory.results[i].sums.direct;
+            counters->zero_groups += t->memory.results[i].sums.zero;
+            counters->poisoned_groups += t->memory.results[i].sums.poisoned;
         } else if (form->count) {
             form->count(&p->job, counters);
         }
     }
-    (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->y.dtype, &raw);
+    (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->asked.y.dtype, &raw);
     counters->frames++;
     counters->raw_bytes += raw;
     counters->encoded_bytes += t->header.length;

@@ -72,15 +72,15 @@ dw_status dw_incoming_plan(dw_decode_ticket *t)
         dw_incoming *p = &t->in[i];
         memset(p, 0, sizeof *p);
         t->n_planned = i + 1;
-        dw_frame_get_entry(t->frame, header, i, &p->entry);
+        dw_frame_get_entry(t->asked.frame, header, i, &p->entry);
         p->entry.payload_offset = at;
         at += p->entry.payload_bytes;
         dw_status status = dw_role_has_state(p->entry.role) ? find_key(t, p) : DW_OK;
         if (status) return status;
     }
     for (uint32_t i = 0; i < header->n_forgotten; i++) {
-        dw_held *held =
-            dw_predictor_find(&decoder->end.predictor, dw_frame_get_forgotten(t->frame, header, i));
+        dw_held *held = dw_predictor_find(&decoder->end.predictor,
+                                          dw_frame_get_forgotten(t->asked.frame, header, i));
         if (held && held->mark == decoder->calls)
             return dw_decoder_fail(decoder, DW_ERR_FORMAT,
                                    "the frame forgets a key that it carries");
@@ -91,7 +91,7 @@ dw_status dw_incoming_plan(dw_decode_ticket *t)
 dw_held *dw_incoming_to_forget(const dw_decode_ticket *t, uint32_t i)
 {
     dw_held *held = dw_predictor_find(&t->decoder->end.predictor,
-                                      dw_frame_get_forgotten(t->frame, &t->header, i));
+                                      dw_frame_get_forgotten(t->asked.frame, &t->header, i));
     bool older = held && held->incarnation == t->header.incarnation &&
                  held->now.version < t->header.sequence;
     return older ? held : NULL;
@@ -116,23 +116,23 @@ dw_decode_job dw_incoming_job(const dw_decode_ticket *t, uint32_t i)
     const dw_plan *plan = &t->plans->of[p->entry.use];
     uint32_t every = p->fresh.data ? t->plans->params.audit : 0;
     uint64_t y_bytes = 0;
-    (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->y.dtype, &y_bytes);
+    (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->asked.y.dtype, &y_bytes);
     dw_decode_job job = {.layout = plan->layout,
-                         .payload = t->body + p->entry.payload_offset,
+                         .payload = t->asked.body + p->entry.payload_offset,
                          .prev = is_based(p) ? p->held->now.data : NULL,
                          .next = p->fresh.data,
                          .prev_dtype = dw_prev_dtype(t->prev),
-                         .y = t->y.data ? dw_tensor_sample(&t->y, i) : NULL,
-                         .y_dtype = t->y.dtype,
-                         .stride = t->y.stride_t,
+                         .y = t->asked.y.data ? dw_tensor_sample(&t->asked.y, i) : NULL,
+                         .y_dtype = t->asked.y.dtype,
+                         .stride = t->asked.y.stride_t,
                          .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
                          .is_exact = p->entry.role == DW_ROLE_STATELESS,
                          .channels = dw_end_channels(&t->decoder->end, plan->params.profile),
                          .wire_dtype = plan->params.dtype,
-                         .adds = t->adds,
-                         .bypasses_caches =
-                             t->bypasses_caches || y_bytes >= t->decoder->end.engine.past_from,
-                         .factor = t->factor,
+                         .adds = t->asked.adds,
+                         .bypasses_caches = t->asked.bypasses_caches ||
+                                            y_bytes >= t->decoder->end.engine.past_from,
+                         .factor = t->asked.factor,
                          .payload_bytes = p->entry.payload_bytes,
                          .payload_digest = p->entry.role == DW_ROLE_SKIP ? dw_digest_of_sum(0)
                                                                          : p->entry.payload_digest,

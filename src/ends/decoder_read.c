@@ -51,14 +51,14 @@ const char *dw_frame_check(const uint8_t *frame, const dw_header *header, dw_pla
 static bool is_own(const dw_decode_ticket *t, const dw_params *own)
 {
     return own->codec == t->header.codec && own->n_parameters == t->header.n_parameters &&
-           memcmp(own->block, block_of(t->frame), (size_t)own->n_parameters * DW_PARAMETER_BYTES) ==
-               0;
+           memcmp(own->block, block_of(t->asked.frame),
+                  (size_t)own->n_parameters * DW_PARAMETER_BYTES) == 0;
 }
 
 /* The digest of the profile that the frame names; 0: none. */
 static uint32_t profile_of(const dw_decode_ticket *t)
 {
-    const uint8_t *at = block_of(t->frame);
+    const uint8_t *at = block_of(t->asked.frame);
     for (uint32_t i = 0; i < t->header.n_parameters; i++, at += DW_PARAMETER_BYTES)
         if (at[0] == DW_PROFILE_OPTION) return (uint32_t)dw_get(at + 4, 4);
     return 0;
@@ -103,14 +103,14 @@ dw_status dw_incoming_open(dw_decode_ticket *t, uint64_t head_len)
     t->plans = NULL;
     t->prev = (dw_dtype)0;
     dw_status opened =
-        dw_frame_open(t->frame, head_len, t->len, &t->header, &t->tables_intact, &why);
+        dw_frame_open(t->asked.frame, head_len, t->asked.len, &t->header, &t->tables_intact, &why);
     if (opened && !t->tables_intact) return unreadable(decoder, opened, why);
-    t->parameters =
-        dw_digest_bytes(block_of(t->frame), (uint64_t)t->header.n_parameters * DW_PARAMETER_BYTES);
+    t->parameters = dw_digest_bytes(block_of(t->asked.frame),
+                                    (uint64_t)t->header.n_parameters * DW_PARAMETER_BYTES);
     const dw_plans *own = own_plans(t, &status);
     const dw_plans *plans = own && is_own(t, &own->params) ? own : NULL;
-    const char *bad = plans ? bad_entries(t->frame, &t->header, plans)
-                            : dw_frame_check(t->frame, &t->header, &others, &config);
+    const char *bad = plans ? bad_entries(t->asked.frame, &t->header, plans)
+                            : dw_frame_check(t->asked.frame, &t->header, &others, &config);
     /* The reply needs the dtype of prev even if the entries are wrong. A duplicate of an accepted
      * frame gets an ACK (docs/format.md, 6). It is recognized by the chains of its entries, and a
      * chain includes this dtype. If the parameters cannot be read, no chain can match. */
@@ -129,15 +129,15 @@ dw_status dw_incoming_agrees(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     const dw_header *header = &t->header;
-    const dw_tensor *y = &t->y;
+    const dw_tensor *y = &t->asked.y;
     dw_params own;
     char differs[128];
     if (!t->plans) {
         dw_status status =
             dw_params_resolve(&own, &decoder->end.config, header->x, &decoder->end.why);
         if (status) return status;
-        dw_params_difference(&own, header->codec, block_of(t->frame), header->n_parameters, differs,
-                             sizeof differs);
+        dw_params_difference(&own, header->codec, block_of(t->asked.frame), header->n_parameters,
+                             differs, sizeof differs);
         snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
                  "the frame was encoded with %s: give both ends the same config%s", differs,
                  profile_of(t) ? ", and the decoder each profile that the encoder uses" : "");

@@ -51,7 +51,7 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
                           .sequence = t->header.sequence};
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_entry entry;
-        dw_frame_get_entry(t->frame, &t->header, i, &entry);
+        dw_frame_get_entry(t->asked.frame, &t->header, i, &entry);
         if (!dw_role_has_state(entry.role)) continue;
         dw_held *held = rejected ? intact(decoder, entry.key)
                                  : dw_predictor_find(&decoder->end.predictor, entry.key);
@@ -85,7 +85,7 @@ bool dw_decoder_asks_for_reply(const dw_decode_ticket *t)
     if (t->header.n_forgotten) return true;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_entry entry;
-        dw_frame_get_entry(t->frame, &t->header, i, &entry);
+        dw_frame_get_entry(t->asked.frame, &t->header, i, &entry);
         if (dw_role_has_state(entry.role)) return true;
     }
     return false;

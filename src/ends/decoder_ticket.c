@@ -4,17 +4,22 @@
 
 #include <string.h>
 
+static void free_memory(const dw_allocator *allocator, dw_decode_memory *m)
+{
+    dw_mem_release(allocator, m->head, m->head_cap);
+    dw_mem_release(allocator, m->jobs, m->jobs_cap * sizeof *m->jobs);
+    dw_mem_release(allocator, m->results, m->results_cap * sizeof *m->results);
+    dw_mem_release(allocator, m->work, m->work_cap);
+}
+
 static void free_tickets(dw_decoder *decoder, dw_decode_ticket *t)
 {
     const dw_allocator *allocator = &decoder->end.allocator;
     for (dw_decode_ticket *next; t; t = next) {
         next = t->next;
-        if (t->launch) decoder->end.engine.close(t->launch);
-        dw_mem_release(allocator, t->head, t->head_cap);
+        if (t->flight.launch) decoder->end.engine.close(t->flight.launch);
         dw_mem_release(allocator, t->in, t->in_cap * sizeof *t->in);
-        dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
-        dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
-        dw_mem_release(allocator, t->work, t->work_cap);
+        free_memory(allocator, &t->memory);
         dw_mem_release(allocator, t, sizeof *t);
     }
 }
@@ -37,7 +42,6 @@ dw_decode_ticket *dw_decode_ticket_take(dw_decoder *decoder)
         memset(t, 0, sizeof *t);
     }
     t->decoder = decoder;
-    t->adds = false;
     t->next = decoder->tickets;
     decoder->tickets = t;
     return t;
@@ -49,9 +53,8 @@ void dw_decode_ticket_give(dw_decode_ticket *t)
     dw_decode_ticket **link = &decoder->tickets;
     while (*link != t) link = &(*link)->next;
     *link = t->next;
-    if (t->launch) decoder->end.engine.close(t->launch);
-    t->launch = NULL;
-    t->captured = t->in_flight = false;
+    if (t->flight.launch) decoder->end.engine.close(t->flight.launch);
+    t->flight = (dw_flight){0};
     t->refusal = DW_OK;
     t->next = decoder->spare_tickets;
     decoder->spare_tickets = t;
@@ -62,7 +65,8 @@ void dw_decode_ticket_give(dw_decode_ticket *t)
 static bool other_incarnation_in_flight(const dw_decode_ticket *t)
 {
     for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
-        if (other->in_flight && other->header.incarnation != t->header.incarnation) return true;
+        if (other->flight.in_flight && other->header.incarnation != t->header.incarnation)
+            return true;
     return false;
 }
 
@@ -81,7 +85,7 @@ static dw_status check_entries(dw_decode_ticket *t)
                 form->name);
             return DW_ERR_UNSUPPORTED;
         }
-        if (!dw_role_has_state(entry->role) && !t->y.data)
+        if (!dw_role_has_state(entry->role) && !t->asked.y.data)
             return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                    "the frame has stateless entries, which are written to y "
                                    "alone: set y's data");
@@ -97,12 +101,13 @@ static bool prepare_work(dw_decode_ticket *t)
     bool on_device = t->decoder->end.engine.device != NULL;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (!dw_end_add_work(t->in[i].job.plan, &bytes)) return false;
-    if (!on_device && !dw_end_grow(&t->decoder->end, &t->work, &t->work_cap, bytes, 1))
+    if (!on_device &&
+        !dw_end_grow(&t->decoder->end, &t->memory.work, &t->memory.work_cap, bytes, 1))
         return false;
     bytes = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_decode_job *job = &t->in[i].job;
-        dw_work work = on_device ? (dw_work){0} : dw_end_work(job->plan, t->work, bytes);
+        dw_work work = on_device ? (dw_work){0} : dw_end_work(job->plan, t->memory.work, bytes);
         if (job->plan->behind) job->coded = job->payload;
         if (work.plain) job->payload = job->plain = work.plain;
         job->scratch = work.scratch;
@@ -117,12 +122,13 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     uint32_t n = t->header.n;
-    if (!dw_end_grow(&decoder->end, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
-        !dw_end_grow(&decoder->end, &t->results, &t->results_cap, n, sizeof *t->results))
+    dw_decode_memory *m = &t->memory;
+    if (!dw_end_grow(&decoder->end, &m->jobs, &m->jobs_cap, n, sizeof *m->jobs) ||
+        !dw_end_grow(&decoder->end, &m->results, &m->results_cap, n, sizeof *m->results))
         return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < n; i++) {
         t->in[i].job = dw_incoming_job(t, i);
-        t->jobs[i] = &t->in[i].job;
+        m->jobs[i] = &t->in[i].job;
     }
     return prepare_work(t) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
 }
@@ -136,7 +142,7 @@ static void mark_in_flight(dw_decode_ticket *t)
         if (t->in[i].held) t->in[i].held->busy = true;
     decoder->end.predictor.reserved_bytes += t->growth;
     t->number = decoder->calls;
-    t->in_flight = true;
+    t->flight.in_flight = true;
 }
 
 void dw_decode_ticket_close(dw_decode_ticket *t)
@@ -145,7 +151,7 @@ void dw_decode_ticket_close(dw_decode_ticket *t)
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->in[i].held) t->in[i].held->busy = false;
     decoder->end.predictor.reserved_bytes -= t->growth;
-    t->in_flight = false;
+    t->flight.in_flight = false;
 }
 
 dw_status dw_decode_ticket_reserve(dw_decode_ticket *t, uint64_t head_len)
@@ -181,34 +187,34 @@ dw_status dw_decode_ticket_reserve(dw_decode_ticket *t, uint64_t head_len)
  * launch. */
 dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void *stream)
 {
-    dw_decode_ticket *first = tickets[0];
-    dw_decoder *decoder = first->decoder;
+    dw_decoder *decoder = tickets[0]->decoder;
+    dw_decode_memory *all = &tickets[0]->memory;
     const dw_engine *engine = &decoder->end.engine;
     dw_launch *launch;
     bool captured, launched = false;
     uint64_t n = 0, at = 0;
-    for (size_t i = 0; i < count; i++) n += tickets[i]->in_flight ? tickets[i]->header.n : 0;
+    for (size_t i = 0; i < count; i++) n += tickets[i]->flight.in_flight ? tickets[i]->header.n : 0;
     if (n == 0) return DW_OK;
     if (n > UINT32_MAX) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
-    if (!dw_end_grow(&decoder->end, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
+    if (!dw_end_grow(&decoder->end, &all->jobs, &all->jobs_cap, n, sizeof *all->jobs))
         return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) {
         dw_decode_ticket *t = tickets[i];
-        t->first = (uint32_t)at;
-        for (uint32_t k = 0; t->in_flight && k < t->header.n; k++)
-            first->jobs[at++] = &t->in[k].job;
+        t->flight.first = (uint32_t)at;
+        for (uint32_t k = 0; t->flight.in_flight && k < t->header.n; k++)
+            all->jobs[at++] = &t->in[k].job;
     }
     dw_status status =
-        engine->submit(engine->context, false, (dw_jobs){.decode = first->jobs}, (uint32_t)n,
+        engine->submit(engine->context, false, (dw_jobs){.decode = all->jobs}, (uint32_t)n,
                        (dw_heads){NULL, 0}, stream, &launch, &captured, &decoder->end.why);
     if (status == DW_ERR_NO_MEMORY) (void)dw_decoder_fail(decoder, status, NULL);
     for (size_t i = 0; i < count && !status; i++) {
         dw_decode_ticket *t = tickets[i];
-        if (!t->in_flight) continue;
+        if (!t->flight.in_flight) continue;
         if (launched) engine->share(launch);
         launched = true;
-        t->launch = launch;
-        t->captured = captured;
+        t->flight.launch = launch;
+        t->flight.captured = captured;
     }
     return status;
 }

@@ -72,7 +72,7 @@ dw_status dw_encoder_reset(dw_encoder *encoder)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
     for (const dw_encode_ticket *t = encoder->tickets; t; t = t->next)
-        if (t->in_flight)
+        if (t->flight.in_flight)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                    "a frame is still in flight: finish or cancel it first");
     dw_encoder_new_incarnation(encoder);

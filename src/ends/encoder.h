@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * encoder.h - structs and functions shared by the files of the encoder.
  *
- * A frame goes through four steps, whatever the engine: book (everything that can fail: keys,
+ * A frame goes through four steps, whatever the engine: reserve (everything that can fail: keys,
  * slots, offsets), submit (the engine computes), finalize (digests are written into the tables),
  * commit (cannot fail).
  *
- * | file              | its one thing                                                         |
- * | encoder.c         | the object: create, destroy, query, export; forgets keys              |
- * | encoder_plan.c    | what a frame will carry, and where: all that can fail                 |
- * | encoder_ticket.c  | a frame in flight: reserved, submitted, dropped                         |
- * | encoder_commit.c  | a frame that is done: finalized and committed                            |
- * | encoder_calls.c   | the public calls that make frames                                     |
- * | encoder_replies.c | what an encoder learns from replies                                   |
- * | encoder_residual.c| residuals of frames that were not delivered: given back, or undone    |
- * | rate.c            | finds the step with which frames have the rate that the config gives  |
- * | end.c             | what encoder and decoder have in common                               | */
+ * | file              | its one thing                                                        |
+ * | encoder.c         | the object: create, destroy, query, export; forgets keys             |
+ * | encoder_plan.c    | what a frame will carry, and where: all that can fail                |
+ * | encoder_ticket.c  | a frame in flight: reserved, submitted, dropped                      |
+ * | encoder_commit.c  | a frame that is done: finalized and committed                        |
+ * | encoder_calls.c   | the public calls that make frames                                    |
+ * | encoder_replies.c | what an encoder learns from replies                                  |
+ * | encoder_residual.c| residuals of frames that were not delivered: given back, or undone   |
+ * | rate.c            | finds the step with which frames have the rate that the config gives |
+ * | end.c             | what encoder and decoder have in common                              | */
 #ifndef DW_ENCODER_H
 #define DW_ENCODER_H
 
@@ -52,25 +52,19 @@ typedef struct dw_announcement {
     uint64_t before;
 } dw_announcement;
 
-/* A frame that is being made, or in flight: an encode ticket. Arrays are kept from frame to
- * frame. */
-struct dw_encode_ticket {
-    dw_encode_ticket *next;
-    dw_encoder *encoder;
-    const dw_plans *plans;
-    dw_plans own; /* a copy for engines that are still working when other frames are planned */
-    dw_header header;
-    const dw_key *keys; /* read while the frame is reserved; NULL: none are needed */
-    dw_tensor x;        /* data NULL: prev itself is sent */
+/* encoder_calls.c: what the caller asked for. */
+typedef struct dw_encode_request {
+    dw_tensor x; /* data NULL: prev itself is sent */
     bool has_x, is_stateless;
     uint64_t places;         /* as in dw_encode_options */
     bool bypasses_caches;    /* as well */
-    bool is_whole;           /* the device completes the head within the frame */
     uint64_t room;           /* bytes that the frame may take */
     uint32_t most_forgotten; /* number of forgotten keys that it may announce */
     uint8_t *frame;
-    dw_outgoing *out; /* n entries */
-    dw_announcement *announced;
+} dw_encode_request;
+
+/* Arrays for the engine, which are kept from frame to frame. */
+typedef struct dw_encode_memory {
     const dw_encode_job **jobs;
     /* Jobs that compute what the decoder will make of the frame, where the caller asked for it. */
     dw_decode_job *again;
@@ -78,15 +72,27 @@ struct dw_encode_ticket {
     dw_chunk_result *results;
     uint8_t *draft; /* of a head that the device completes */
     dw_head *heads; /* of all frames of a launch; only used in the first ticket of a launch */
-    uint64_t out_cap, announced_cap, jobs_cap, again_cap, again_jobs_cap, results_cap;
-    uint8_t *work; /* of stages behind forms: plain payloads and scratch memory */
-    uint64_t draft_cap, heads_cap, work_cap;
+    uint8_t *work;  /* of stages behind forms: plain payloads and scratch memory */
+    uint64_t jobs_cap, again_cap, again_jobs_cap, results_cap, draft_cap, heads_cap, work_cap;
+} dw_encode_memory;
+
+/* A frame that is being made, or in flight: an encode ticket. */
+struct dw_encode_ticket {
+    dw_encode_ticket *next;
+    dw_encoder *encoder;
+    dw_encode_request asked;
+    const dw_key *keys; /* read while the frame is reserved; NULL: none are needed */
+    const dw_plans *plans;
+    dw_plans own; /* a copy for engines that are still working when other frames are planned */
+    dw_header header;
+    bool is_whole;    /* the device completes the head within the frame */
+    dw_outgoing *out; /* n entries */
+    dw_announcement *announced;
+    uint64_t out_cap, announced_cap; /* both are kept from frame to frame */
     uint64_t growth; /* bytes by which its keys will increase their share of the quota */
     dw_sums sums;
-    dw_launch *launch;
-    uint32_t first; /* index of this frame's first job in the launch */
-    bool captured;  /* a stream captured the frame, so the ticket remains after finish */
-    bool in_flight; /* submitted, and neither finished nor cancelled yet */
+    dw_encode_memory memory;
+    dw_flight flight;
 };
 
 struct dw_encoder {
@@ -142,9 +148,9 @@ static inline uint64_t dw_ticket_kept_bytes(const dw_encode_ticket *t)
 dw_held *dw_ticket_next_to_announce(const dw_encode_ticket *t, dw_held *from);
 
 /* encoder_ticket.c. take: gets a ticket from the free list, or a new one; NULL: no memory. give:
- * returns it to the free list. book: plans a frame and reserves its sequence number; on an error
- * nothing has changed. drop: undoes book. set_in_flight: the point of no return; from then on only
- * finish or cancel end the frame. close: the frame is no longer in flight. */
+ * returns it to the free list. reserve: plans a frame and takes its sequence number; on an error
+ * nothing has changed. drop: undoes reserve. set_in_flight: the point of no return; from then on
+ * only finish or cancel end the frame. close: the frame is no longer in flight. */
 dw_encode_ticket *dw_ticket_take(dw_encoder *encoder);
 void dw_ticket_give(dw_encode_ticket *t);
 dw_status dw_ticket_reserve(dw_encode_ticket *t, const dw_key *keys, bool is_sync);

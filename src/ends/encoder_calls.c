@@ -38,13 +38,13 @@ static dw_status run(dw_encode_ticket *t, bool reconstructs)
         drop_and_reuse_number(t);
         return status;
     }
-    (void)encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
+    (void)dw_end_done(&encoder->end, &t->flight, t->header.n, t->memory.results);
     if (reconstructs)
-        (void)encoder->end.engine.write_output(encoder->end.engine.context,
-                                               (dw_jobs){.decode = t->again_jobs}, t->header.n);
+        (void)encoder->end.engine.write_output(
+            encoder->end.engine.context, (dw_jobs){.decode = t->memory.again_jobs}, t->header.n);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     dw_ticket_close_gaps(t);
-    dw_ticket_finalize(t, t->frame);
+    dw_ticket_finalize(t, t->asked.frame);
     dw_cpu_leave_exact(mode);
     return DW_OK;
 }
@@ -55,19 +55,20 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
 {
     dw_encoder *encoder = t->encoder;
     uint32_t n = t->header.n;
-    if (dw_tensor_meets(y, t->frame, t->header.length))
+    if (dw_tensor_meets(y, t->asked.frame, t->header.length))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "the reconstruction and frame overlap in memory: give each of them "
                                "its own memory");
-    if (!dw_end_grow(&encoder->end, &t->again, &t->again_cap, n, sizeof *t->again) ||
-        !dw_end_grow(&encoder->end, &t->again_jobs, &t->again_jobs_cap, n, sizeof *t->again_jobs))
+    dw_encode_memory *m = &t->memory;
+    if (!dw_end_grow(&encoder->end, &m->again, &m->again_cap, n, sizeof *m->again) ||
+        !dw_end_grow(&encoder->end, &m->again_jobs, &m->again_jobs_cap, n, sizeof *m->again_jobs))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     uint64_t y_bytes = 0;
     (void)dw_tensor_bytes(n, y->t, y->c, y->dtype, &y_bytes);
     for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = &t->out[i].job;
         bool has_state = dw_role_has_state(t->out[i].entry.role); /* at the decoder */
-        t->again[i] = (dw_decode_job){.layout = job->layout,
+        m->again[i] = (dw_decode_job){.layout = job->layout,
                                       .payload = job->payload,
                                       .prev = has_state ? job->prev : NULL,
                                       .next = has_state ? job->next : NULL,
@@ -82,7 +83,7 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
                                       .bypasses_caches = y_bytes >= encoder->end.engine.past_from,
                                       .plan = job->plan,
                                       .kernels = job->kernels};
-        t->again_jobs[i] = &t->again[i];
+        m->again_jobs[i] = &m->again[i];
     }
     return DW_OK;
 }
@@ -126,14 +127,15 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
     uint64_t started = dw_end_now(&encoder->end);
     dw_encode_ticket *t = dw_ticket_take(encoder);
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    t->x = *x;
-    t->has_x = true;
-    t->is_stateless = options.stateless != 0;
-    t->places = options.places;
-    t->bypasses_caches = options.bypass_caches != 0;
-    t->frame = frame;
-    t->room = options.limit && options.limit < cap ? options.limit : cap;
-    t->most_forgotten = UINT32_MAX;
+    t->asked =
+        (dw_encode_request){.x = *x,
+                            .has_x = true,
+                            .is_stateless = options.stateless != 0,
+                            .places = options.places,
+                            .bypasses_caches = options.bypass_caches != 0,
+                            .frame = frame,
+                            .room = options.limit && options.limit < cap ? options.limit : cap,
+                            .most_forgotten = UINT32_MAX};
     status = dw_ticket_reserve(t, keys, false);
     if (!status && options.reconstruction) {
         status = prepare_reconstruction(t, options.reconstruction);
@@ -163,20 +165,16 @@ static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t
 }
 
 /* Takes a ticket for a frame of prev itself, which needs no x, and reserves it. */
-static dw_status book_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
-                             size_t cap, uint32_t most_forgotten, dw_encode_ticket **ticket)
+static dw_status reserve_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                                size_t cap, uint32_t most_forgotten, dw_encode_ticket **ticket)
 {
     dw_tensor shape;
     dw_status status = shape_of_keys(encoder, keys, n, &shape);
     if (status) return status;
     dw_encode_ticket *t = dw_ticket_take(encoder);
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    t->x = shape;
-    t->has_x = t->is_stateless = t->bypasses_caches = false;
-    t->places = 0;
-    t->frame = frame;
-    t->room = cap;
-    t->most_forgotten = most_forgotten;
+    t->asked = (dw_encode_request){
+        .x = shape, .frame = frame, .room = cap, .most_forgotten = most_forgotten};
     status = dw_ticket_reserve(t, keys, true);
     if (status)
         dw_ticket_give(t);
@@ -195,7 +193,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     if (encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on a GPU: call dw_encoder_resync_async");
-    dw_status status = book_resync(encoder, keys, n, frame, cap, UINT32_MAX, &t);
+    dw_status status = reserve_resync(encoder, keys, n, frame, cap, UINT32_MAX, &t);
     if (status) return status;
     status = run(t, false);
     if (!status) {
@@ -247,13 +245,11 @@ static dw_status reserve_item(dw_encode_item *item)
     dw_encoder *encoder = item->encoder;
     dw_encode_ticket *t = dw_ticket_take(encoder);
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    t->x = *item->x;
-    t->has_x = true;
-    t->is_stateless = t->bypasses_caches = false;
-    t->places = 0;
-    t->frame = item->frame;
-    t->room = item->cap;
-    t->most_forgotten = t->x.n;
+    t->asked = (dw_encode_request){.x = *item->x,
+                                   .has_x = true,
+                                   .frame = item->frame,
+                                   .room = item->cap,
+                                   .most_forgotten = item->x->n};
     dw_status status = dw_ticket_reserve(t, item->keys, false);
     if (status)
         dw_ticket_give(t);
@@ -315,7 +311,7 @@ dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint3
     if (!keys || n == 0 || !frame || !ticket)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
     if ((uintptr_t)frame % 16) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, misaligned);
-    dw_status status = book_resync(encoder, keys, n, frame, cap, n, &t);
+    dw_status status = reserve_resync(encoder, keys, n, frame, cap, n, &t);
     if (status) return status;
     status = dw_ticket_submit(&t, 1, stream);
     if (status) {
@@ -332,10 +328,11 @@ dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint3
 static dw_status check_again(dw_encode_ticket *t, const dw_key *keys)
 {
     dw_tensor shape;
-    if (t->has_x) return DW_OK;
-    dw_status status = shape_of_keys(t->encoder, keys, t->x.n, &shape);
+    if (t->asked.has_x) return DW_OK;
+    dw_status status = shape_of_keys(t->encoder, keys, t->asked.x.n, &shape);
     if (status) return status;
-    if (shape.t == t->x.t && shape.c == t->x.c && shape.dtype == t->x.dtype) return DW_OK;
+    if (shape.t == t->asked.x.t && shape.c == t->asked.x.c && shape.dtype == t->asked.x.dtype)
+        return DW_OK;
     return dw_encoder_fail(
         t->encoder, DW_ERR_SHAPE,
         "the keys' copies do not have the captured shape: capture a frame of their shape");
@@ -346,16 +343,17 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->encoder;
     if (!keys) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->captured || t->in_flight)
+    if (!t->flight.captured || t->flight.in_flight)
         return dw_encoder_fail(
             encoder, DW_ERR_ARGUMENT,
             "only a ticket captured by a stream can be used again, and only after finish");
     dw_status status = check_again(t, keys);
-    if (!status) status = dw_ticket_reserve(t, keys, !t->has_x);
+    if (!status) status = dw_ticket_reserve(t, keys, !t->asked.has_x);
     if (status) return status;
     dw_head head = t->is_whole ? dw_ticket_draft(t) : (dw_head){0};
-    status = encoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs},
-                                       t->header.n, t->is_whole ? &head : NULL, &encoder->end.why);
+    status = encoder->end.engine.reuse(t->flight.launch, t->flight.first,
+                                       (dw_jobs){.encode = t->memory.jobs}, t->header.n,
+                                       t->is_whole ? &head : NULL, &encoder->end.why);
     if (status)
         drop_and_reuse_number(t);
     else
@@ -373,23 +371,23 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
                                              copy of it */
     if (!len || (!in_frame && (!head || !head_len)))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->in_flight)
+    if (!t->flight.in_flight)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->header.n_forgotten, &end);
     if (end > head_cap && !in_frame)
         return dw_encoder_fail(
             encoder, DW_ERR_BUFFER_TOO_SMALL,
             "the head does not fit: dw_frame_head_bound returns a size that is always enough");
-    dw_status status = encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
+    dw_status status = dw_end_done(&encoder->end, &t->flight, t->header.n, t->memory.results);
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++)
-        t->results[i].sums.pieces = t->out[i].job.layout.pieces;
+        t->memory.results[i].sums.pieces = t->out[i].job.layout.pieces;
     dw_ticket_close_gaps(t);
-    dw_ticket_finalize(t, in_frame ? t->draft : head);
+    dw_ticket_finalize(t, in_frame ? t->memory.draft : head);
     if (head_len) *head_len = (size_t)end;
     *len = (size_t)t->header.length;
     dw_ticket_commit(t);
-    if (!t->captured) dw_ticket_give(t);
+    if (!t->flight.captured) dw_ticket_give(t);
     return DW_OK;
 }
 
@@ -397,7 +395,7 @@ dw_status dw_encode_length(const dw_encode_ticket *t, size_t *len)
 {
     if (!t) return DW_ERR_ARGUMENT;
     if (!len) return dw_encoder_fail(t->encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->in_flight)
+    if (!t->flight.in_flight)
         return dw_encoder_fail(t->encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     *len = (size_t)t->header.length;
     return DW_OK;
@@ -407,11 +405,11 @@ dw_status dw_encode_cancel(dw_encode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->encoder;
-    if (!t->in_flight && !t->captured)
+    if (!t->flight.in_flight && !t->flight.captured)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has ended");
-    if (t->in_flight) {
-        if (!t->captured &&
-            encoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
+    if (t->flight.in_flight) {
+        if (!t->flight.captured &&
+            dw_end_done(&encoder->end, &t->flight, t->header.n, t->memory.results) == DW_PENDING)
             return DW_PENDING;
         dw_ticket_drop(t);
         for (uint32_t i = 0; i < t->header.n; i++)

@@ -8,11 +8,11 @@
 #include "common/tensor.h"
 #include "ends/encoder.h"
 
-/* A frame on a device announces at most t->most_forgotten keys, which bounds its head. */
+/* A frame on a device announces at most t->asked.most_forgotten keys, which bounds its head. */
 uint64_t dw_ticket_head_most(const dw_encode_ticket *t)
 {
     uint64_t bytes;
-    (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->most_forgotten, &bytes);
+    (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->asked.most_forgotten, &bytes);
     return bytes;
 }
 
@@ -22,22 +22,22 @@ dw_head dw_ticket_draft(dw_encode_ticket *t)
     bool audits = t->plans->params.audit != 0;
     uint64_t end;
     (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end);
-    dw_frame_put_parameters(t->draft, t->plans->params.block, header->n_parameters);
+    dw_frame_put_parameters(t->memory.draft, t->plans->params.block, header->n_parameters);
     for (uint32_t i = 0; i < header->n; i++) {
         dw_entry entry = t->out[i].entry;
         entry.payload_digest = 1;
         entry.state_digest = audits && dw_role_has_state(entry.role);
-        dw_frame_put_entry(t->draft, header, i, &entry);
+        dw_frame_put_entry(t->memory.draft, header, i, &entry);
     }
     for (uint32_t i = 0; i < header->n_forgotten; i++)
-        dw_frame_put_forgotten(t->draft, header, i, t->announced[i].key);
-    dw_frame_finalize(t->draft, header);
-    return (dw_head){.draft = t->draft,
+        dw_frame_put_forgotten(t->memory.draft, header, i, t->announced[i].key);
+    dw_frame_finalize(t->memory.draft, header);
+    return (dw_head){.draft = t->memory.draft,
                      .bytes = end,
                      .most = dw_ticket_head_most(t),
                      .entries = dw_frame_tables(header->n_parameters),
-                     .frame = t->frame,
-                     .first = t->first,
+                     .frame = t->asked.frame,
+                     .first = t->flight.first,
                      .n = header->n};
 }
 
@@ -48,9 +48,11 @@ void dw_ticket_close_gaps(dw_encode_ticket *t)
     uint64_t end = t->out[0].entry.payload_offset;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_entry *entry = &t->out[i].entry;
-        if (t->results[i].payload_bytes) entry->payload_bytes = t->results[i].payload_bytes;
+        if (t->memory.results[i].payload_bytes)
+            entry->payload_bytes = t->memory.results[i].payload_bytes;
         if (entry->payload_offset != end && !t->encoder->end.engine.device)
-            memmove(t->frame + end, t->frame + entry->payload_offset, entry->payload_bytes);
+            memmove(t->asked.frame + end, t->asked.frame + entry->payload_offset,
+                    entry->payload_bytes);
         entry->payload_offset = end;
         end += entry->payload_bytes;
     }
@@ -63,9 +65,9 @@ static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)
     const dw_params *params = &t->plans->params;
     bool has_state = dw_role_has_state(p->entry.role);
     bool is_empty = p->entry.role == DW_ROLE_SKIP;
-    p->entry.payload_digest = is_empty ? 0 : dw_digest_of_sum(t->results[i].payload_sum);
+    p->entry.payload_digest = is_empty ? 0 : dw_digest_of_sum(t->memory.results[i].payload_sum);
     p->entry.state_digest =
-        has_state && params->audit ? dw_digest_of_sum(t->results[i].state_sum) : 0;
+        has_state && params->audit ? dw_digest_of_sum(t->memory.results[i].state_sum) : 0;
     if (has_state) {
         p->fresh.version = t->header.sequence;
         p->fresh.state_digest = p->entry.state_digest;
@@ -79,7 +81,7 @@ void dw_ticket_finalize(dw_encode_ticket *t, uint8_t *head)
 {
     dw_frame_put_parameters(head, t->plans->params.block, t->header.n_parameters);
     for (uint32_t i = 0; i < t->header.n; i++) {
-        dw_sums_add(&t->sums, &t->results[i].sums);
+        dw_sums_add(&t->sums, &t->memory.results[i].sums);
         seal_entry(t, i, head);
     }
     for (uint32_t i = 0; i < t->header.n_forgotten; i++)
@@ -100,7 +102,8 @@ static void count(dw_encode_ticket *t)
         counters->skipped_entries += role == DW_ROLE_SKIP;
         counters->resyncs += role == DW_ROLE_SYNC;
     }
-    if (t->has_x) (void)dw_tensor_bytes(t->x.n, t->x.t, t->x.c, t->x.dtype, &raw);
+    if (t->asked.has_x)
+        (void)dw_tensor_bytes(t->asked.x.n, t->asked.x.t, t->asked.x.c, t->asked.x.dtype, &raw);
     counters->raw_bytes += raw;
     counters->frames++;
     counters->encoded_bytes += t->header.length;
@@ -127,7 +130,7 @@ static void learn_rate(const dw_encode_ticket *t)
 {
     const dw_header *header = &t->header;
     bool is_coded = false;
-    if (!t->has_x) return;
+    if (!t->asked.has_x) return;
     for (uint32_t i = 0; i < header->n; i++)
         is_coded = is_coded || t->out[i].entry.role != DW_ROLE_SKIP;
     dw_cpu_mode mode = dw_cpu_enter_exact();
@@ -162,8 +165,8 @@ static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
                      .dtype = dw_ticket_dtype(t),
                      .more = dw_ticket_kept_bytes(t),
                      .incarnation = t->header.incarnation};
-    if (p->entry.role == DW_ROLE_SYNC && !t->has_x) { /* the entry carries a copy that was held
-                                                         before */
+    if (p->entry.role == DW_ROLE_SYNC && !t->asked.has_x) { /* the entry carries a copy that was
+                                                         held before */
         p->held->now = p->fresh;
         p->held->base = DW_BASE_NOW;
         p->held->incarnation = t->header.incarnation;

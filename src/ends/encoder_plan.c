@@ -83,9 +83,9 @@ static dw_status plan_state(dw_encode_ticket *t, uint32_t i, uint64_t *used)
     become(p, t, delta ? DW_ROLE_DELTA : DW_ROLE_KEY, delta ? DW_USE_CHANGE : DW_USE_WHOLE);
     p->base = delta ? base : NULL;
     p->entry.base_chain = delta ? base->chain : 0;
-    const void *x = dw_tensor_sample(&t->x, i);
-    if (delta && dw_skip_fits(t->plans, dw_engine_kernels(&encoder->end.engine), x, t->x.stride_t,
-                              base->data))
+    const void *x = dw_tensor_sample(&t->asked.x, i);
+    if (delta && dw_skip_fits(t->plans, dw_engine_kernels(&encoder->end.engine), x,
+                              t->asked.x.stride_t, base->data))
         become(p, t, DW_ROLE_SKIP, DW_USE_NONE);
     return DW_OK;
 }
@@ -120,14 +120,14 @@ static dw_status keep_bound(dw_encode_ticket *t, uint32_t i)
 {
     dw_outgoing *p = &t->out[i];
     const struct dw_kernels *kernels = dw_engine_kernels(&t->encoder->end.engine);
-    const void *x = dw_tensor_sample(&t->x, i), *base = p->base ? p->base->data : NULL;
+    const void *x = dw_tensor_sample(&t->asked.x, i), *base = p->base ? p->base->data : NULL;
     bool has_state = dw_role_has_state(p->entry.role);
     float largest = 0;
-    if (dw_tolerance_fits(t->plans, p->entry.use, kernels, x, t->x.stride_t, base, has_state,
+    if (dw_tolerance_fits(t->plans, p->entry.use, kernels, x, t->asked.x.stride_t, base, has_state,
                           &largest))
         return DW_OK;
-    if (!has_state ||
-        !dw_tolerance_fits(t->plans, DW_USE_EXACT, kernels, x, t->x.stride_t, NULL, true, &largest))
+    if (!has_state || !dw_tolerance_fits(t->plans, DW_USE_EXACT, kernels, x, t->asked.x.stride_t,
+                                         NULL, true, &largest))
         return cannot_keep(t->encoder, i, largest);
     become(p, t, DW_ROLE_SYNC, DW_USE_EXACT);
     p->base = NULL;
@@ -138,7 +138,7 @@ static dw_status keep_bound(dw_encode_ticket *t, uint32_t i)
 void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n)
 {
     dw_encoder *encoder = t->encoder;
-    if (!t->has_x) return; /* frames that carry prev itself take no slots */
+    if (!t->asked.has_x) return; /* frames that carry prev itself take no slots */
     uint64_t bytes = copy_bytes(t);
     for (uint32_t i = n; i-- > 0;) {
         dw_outgoing *p = &t->out[i];
@@ -170,8 +170,8 @@ static dw_status make_room(dw_encode_ticket *t)
 dw_status dw_ticket_plan(dw_encode_ticket *t)
 {
     const dw_encoder *encoder = t->encoder;
-    bool keeps = t->plans->params.keeps_prev && !t->is_stateless;
-    bool adds = t->plans->params.keeps_residual && !t->is_stateless;
+    bool keeps = t->plans->params.keeps_prev && !t->asked.is_stateless;
+    bool adds = t->plans->params.keeps_residual && !t->asked.is_stateless;
     dw_status status = make_room(t);
     uint64_t before = encoder->end.predictor.held_bytes + encoder->end.predictor.reserved_bytes;
     uint64_t used = before;
@@ -266,7 +266,7 @@ static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
     uint64_t brief = plan_of(t, DW_USE_BRIEF)->payload_bytes;
     if (!plan_of(t, DW_USE_BRIEF)->form) return;
     if (t->plans->params.bound > 0) return; /* short entries might not keep to the bound */
-    for (uint32_t i = t->header.n; i-- > 0 && end + *payload > t->room;) {
+    for (uint32_t i = t->header.n; i-- > 0 && end + *payload > t->asked.room;) {
         dw_outgoing *p = &t->out[i];
         if (p->entry.use != DW_USE_WHOLE || p->entry.payload_bytes <= brief) continue;
         *payload -= p->entry.payload_bytes - brief;
@@ -297,21 +297,21 @@ dw_status dw_ticket_lay_out(dw_encode_ticket *t)
     if (!dw_frame_table_end(header->n_parameters, header->n, 0, &end) ||
         !payloads_of(t, &payload) || !dw_size_add(end, payload, &total))
         return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    if (total > t->room) shorten(t, end, &payload);
-    if (end + payload > t->room) return too_long(encoder, end + payload, t->room);
+    if (total > t->asked.room) shorten(t, end, &payload);
+    if (end + payload > t->asked.room) return too_long(encoder, end + payload, t->asked.room);
     dw_held *forgotten = NULL;
     if (t->plans->params.keeps_prev)
         forgotten = dw_ticket_next_to_announce(t, encoder->end.predictor.oldest_forgotten);
-    for (; forgotten && header->n_forgotten < t->most_forgotten;
+    for (; forgotten && header->n_forgotten < t->asked.most_forgotten;
          forgotten = dw_ticket_next_to_announce(t, forgotten->newer)) {
         if (!dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten + 1, &end) ||
-            end + payload > t->room)
+            end + payload > t->asked.room)
             break;
         header->n_forgotten++;
     }
     (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end);
     header->length = end + payload;
-    if (t->has_x && dw_tensor_meets(&t->x, t->frame, header->length))
+    if (t->asked.has_x && dw_tensor_meets(&t->asked.x, t->asked.frame, header->length))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "x and frame overlap in memory: give each of them its own memory");
     for (uint32_t i = 0; i < header->n; i++) {
@@ -348,17 +348,17 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
                          .step = params->rate ? t->encoder->rate.step
                                               : (double)plan->params.step / 1000,
                          .error = plan->params.error,
-                         .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
-                         .x_dtype = t->has_x ? t->x.dtype : params->prev,
-                         .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
+                         .x = t->asked.has_x ? dw_tensor_sample(&t->asked.x, i) : p->fresh.data,
+                         .x_dtype = t->asked.has_x ? t->asked.x.dtype : params->prev,
+                         .stride = t->asked.has_x ? t->asked.x.stride_t : (int64_t)t->header.c,
                          .prev = p->base ? p->base->data : NULL,
                          .next = p->fresh.data,
                          .prev_dtype = params->keeps_residual ? DW_F32 : params->prev,
                          .keeps_residual = params->keeps_residual && p->fresh.data,
-                         .bypasses_caches = t->bypasses_caches,
+                         .bypasses_caches = t->asked.bypasses_caches,
                          .kept = kept_of(t, p),
                          .keeps = kept_in(t, p->fresh.data),
-                         .payload = t->frame + p->entry.payload_offset,
+                         .payload = t->asked.frame + p->entry.payload_offset,
                          .entry = i,
                          .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
                          .is_exact = p->entry.role != DW_ROLE_KEY,

@@ -10,7 +10,7 @@
 static void defer(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
 {
     for (dw_encode_ticket *t = encoder->tickets; t; t = t->next) {
-        for (uint32_t i = 0; t->in_flight && i < t->header.n; i++) {
+        for (uint32_t i = 0; t->flight.in_flight && i < t->header.n; i++) {
             dw_outgoing *p = &t->out[i];
             if (!p->held || p->entry.key.sample != entry->key.sample ||
                 p->entry.key.slice != entry->key.slice)

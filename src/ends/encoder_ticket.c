@@ -7,21 +7,26 @@
 #include "common/cpu.h"
 #include "common/tensor.h"
 
+static void free_memory(const dw_allocator *allocator, dw_encode_memory *m)
+{
+    dw_mem_release(allocator, m->jobs, m->jobs_cap * sizeof *m->jobs);
+    dw_mem_release(allocator, m->again, m->again_cap * sizeof *m->again);
+    dw_mem_release(allocator, m->again_jobs, m->again_jobs_cap * sizeof *m->again_jobs);
+    dw_mem_release(allocator, m->results, m->results_cap * sizeof *m->results);
+    dw_mem_release(allocator, m->draft, m->draft_cap);
+    dw_mem_release(allocator, m->heads, m->heads_cap * sizeof *m->heads);
+    dw_mem_release(allocator, m->work, m->work_cap);
+}
+
 static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
 {
     const dw_allocator *allocator = &encoder->end.allocator;
     for (dw_encode_ticket *next; t; t = next) {
         next = t->next;
-        if (t->launch) encoder->end.engine.close(t->launch);
+        if (t->flight.launch) encoder->end.engine.close(t->flight.launch);
         dw_mem_release(allocator, t->out, t->out_cap * sizeof *t->out);
         dw_mem_release(allocator, t->announced, t->announced_cap * sizeof *t->announced);
-        dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
-        dw_mem_release(allocator, t->again, t->again_cap * sizeof *t->again);
-        dw_mem_release(allocator, t->again_jobs, t->again_jobs_cap * sizeof *t->again_jobs);
-        dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
-        dw_mem_release(allocator, t->draft, t->draft_cap);
-        dw_mem_release(allocator, t->work, t->work_cap);
-        dw_mem_release(allocator, t->heads, t->heads_cap * sizeof *t->heads);
+        free_memory(allocator, &t->memory);
         dw_mem_release(allocator, t, sizeof *t);
     }
 }
@@ -56,9 +61,8 @@ void dw_ticket_give(dw_encode_ticket *t)
     dw_encode_ticket **link = &encoder->tickets;
     while (*link != t) link = &(*link)->next;
     *link = t->next;
-    if (t->launch) encoder->end.engine.close(t->launch);
-    t->launch = NULL;
-    t->captured = t->in_flight = false;
+    if (t->flight.launch) encoder->end.engine.close(t->flight.launch);
+    t->flight = (dw_flight){0};
     t->next = encoder->spare_tickets;
     encoder->spare_tickets = t;
 }
@@ -66,8 +70,8 @@ void dw_ticket_give(dw_encode_ticket *t)
 /* Reserves memory for the draft of any head that this ticket can get. */
 static bool prepare_draft(dw_encode_ticket *t)
 {
-    return !t->is_whole || dw_end_grow(&t->encoder->end, &t->draft, &t->draft_cap,
-                                       dw_ticket_head_most(t), sizeof *t->draft);
+    return !t->is_whole || dw_end_grow(&t->encoder->end, &t->memory.draft, &t->memory.draft_cap,
+                                       dw_ticket_head_most(t), sizeof *t->memory.draft);
 }
 
 /* For a device, which has memory of its own for plain payloads: if any payload of the frame has a
@@ -84,11 +88,11 @@ static void prepare_moves(dw_encode_ticket *t)
 static void expand_copies(const dw_encode_ticket *t, dw_encode_job *job, const dw_work *work)
 {
     const void *held = job->prev;
-    if (!t->has_x) held = job->x;
+    if (!t->asked.has_x) held = job->x;
     dw_copies copies = dw_end_expand(job->plan, work, &held, &job->next);
     if (!copies.bits) return;
     job->copies = copies;
-    if (t->has_x) {
+    if (t->asked.has_x) {
         job->prev = held;
         return;
     }
@@ -106,12 +110,13 @@ static bool prepare_work(dw_encode_ticket *t)
     if (on_device) prepare_moves(t);
     for (uint32_t i = 0; i < t->header.n; i++)
         if (!dw_end_add_work(t->out[i].job.plan, &bytes)) return false;
-    if (!on_device && !dw_end_grow(&t->encoder->end, &t->work, &t->work_cap, bytes, 1))
+    if (!on_device &&
+        !dw_end_grow(&t->encoder->end, &t->memory.work, &t->memory.work_cap, bytes, 1))
         return false;
     bytes = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_encode_job *job = &t->out[i].job;
-        dw_work work = on_device ? (dw_work){0} : dw_end_work(job->plan, t->work, bytes);
+        dw_work work = on_device ? (dw_work){0} : dw_end_work(job->plan, t->memory.work, bytes);
         if (work.plain) {
             job->coded = job->payload;
             job->payload = work.plain;
@@ -127,37 +132,38 @@ static bool prepare_work(dw_encode_ticket *t)
 static dw_status prepare_jobs(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
+    dw_encode_memory *m = &t->memory;
     uint32_t n = t->header.n;
     if (!prepare_draft(t) ||
-        !dw_end_grow(&encoder->end, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
-        !dw_end_grow(&encoder->end, &t->results, &t->results_cap, n, sizeof *t->results) ||
+        !dw_end_grow(&encoder->end, &m->jobs, &m->jobs_cap, n, sizeof *m->jobs) ||
+        !dw_end_grow(&encoder->end, &m->results, &m->results_cap, n, sizeof *m->results) ||
         !dw_end_grow(&encoder->end, &t->announced, &t->announced_cap, t->header.n_forgotten,
                      sizeof *t->announced))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* jobs contain quotients of options */
     for (uint32_t i = 0; i < n; i++) {
         t->out[i].job = dw_ticket_job(t, i);
-        t->jobs[i] = &t->out[i].job;
+        m->jobs[i] = &t->out[i].job;
     }
     dw_cpu_leave_exact(mode);
     return prepare_work(t) ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
 }
 
-/* Fills in the header as far as it is known before the entries are planned. t->x gives the
+/* Fills in the header as far as it is known before the entries are planned. t->asked.x gives the
  * shape. */
 static dw_status describe(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
     dw_status status = DW_OK;
-    t->plans = dw_plan_cache_get(&encoder->end.plans, &encoder->end.config, t->x.dtype, t->x.t,
-                                 t->x.c, &status, &encoder->end.why);
+    t->plans = dw_plan_cache_get(&encoder->end.plans, &encoder->end.config, t->asked.x.dtype,
+                                 t->asked.x.t, t->asked.x.c, &status, &encoder->end.why);
     if (!t->plans) return status;
     if (encoder->end.engine.device) { /* other frames may be planned while this one is computed */
         t->own = *t->plans;
         t->plans = &t->own;
     }
     const dw_params *params = &t->plans->params;
-    bool needs_keys = (params->keeps_prev || params->keeps_residual) && !t->is_stateless;
+    bool needs_keys = (params->keeps_prev || params->keeps_residual) && !t->asked.is_stateless;
     if (!t->keys && needs_keys)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                params->keeps_prev
@@ -168,16 +174,16 @@ static dw_status describe(dw_encode_ticket *t)
                             .wants_reply = params->wants_reply,
                             .incarnation = encoder->end.incarnation,
                             .sequence = encoder->sequence + 1,
-                            .n = t->x.n,
-                            .t = t->x.t,
-                            .c = t->x.c,
-                            .x = t->x.dtype,
+                            .n = t->asked.x.n,
+                            .t = t->asked.x.t,
+                            .c = t->asked.x.c,
+                            .x = t->asked.x.dtype,
                             .n_parameters = params->n_parameters};
     for (int use = 0; use < DW_USES; use++) {
         const dw_plan *plan = &t->plans->of[use];
         if (plan->form && plan->draws) t->header.seed = encoder->end.config.seed;
-        if (plan->form && dw_plan_draws_places(plan) && t->places) {
-            t->header.seed = t->places;
+        if (plan->form && dw_plan_draws_places(plan) && t->asked.places) {
+            t->header.seed = t->asked.places;
             t->header.draws_alike = true;
         }
     }
@@ -230,7 +236,7 @@ dw_held *dw_ticket_still_announced(const dw_encode_ticket *t, uint32_t i)
 
 void dw_ticket_close(dw_encode_ticket *t)
 {
-    t->in_flight = false;
+    t->flight.in_flight = false;
     t->encoder->end.predictor.reserved_bytes -= t->growth;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].held) t->out[i].held->busy = false;
@@ -273,31 +279,31 @@ void dw_ticket_set_in_flight(dw_encode_ticket *t)
     }
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].lacks_room) evict(t);
-    t->in_flight = true;
+    t->flight.in_flight = true;
 }
 
 /* Collects the heads that the engine is to complete in the first ticket's array. false: no
  * memory. */
 static bool prepare_heads(dw_encode_ticket **tickets, size_t count, dw_heads *heads)
 {
-    dw_encode_ticket *first = tickets[0];
+    dw_encode_memory *all = &tickets[0]->memory;
     uint32_t n = 0;
     for (size_t i = 0; i < count; i++) n += tickets[i]->is_whole;
-    if (!dw_end_grow(&first->encoder->end, &first->heads, &first->heads_cap, n,
-                     sizeof *first->heads))
+    if (!dw_end_grow(&tickets[0]->encoder->end, &all->heads, &all->heads_cap, n,
+                     sizeof *all->heads))
         return false;
-    *heads = (dw_heads){first->heads, n};
+    *heads = (dw_heads){all->heads, n};
     n = 0;
     for (size_t i = 0; i < count; i++)
-        if (tickets[i]->is_whole) first->heads[n++] = dw_ticket_draft(tickets[i]);
+        if (tickets[i]->is_whole) all->heads[n++] = dw_ticket_draft(tickets[i]);
     return true;
 }
 
 /* Collects all jobs in the first ticket's array, then makes one launch. */
 dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *stream)
 {
-    dw_encode_ticket *first = tickets[0];
-    dw_encoder *encoder = first->encoder;
+    dw_encoder *encoder = tickets[0]->encoder;
+    dw_encode_memory *all = &tickets[0]->memory;
     const dw_engine *engine = &encoder->end.engine;
     dw_launch *launch;
     dw_heads heads;
@@ -305,23 +311,23 @@ dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *strea
     uint64_t n = 0, at = 0;
     for (size_t i = 0; i < count; i++) n += tickets[i]->header.n;
     if (n > UINT32_MAX) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    if (!dw_end_grow(&encoder->end, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
+    if (!dw_end_grow(&encoder->end, &all->jobs, &all->jobs_cap, n, sizeof *all->jobs))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) {
         dw_encode_ticket *t = tickets[i];
-        t->first = (uint32_t)at;
-        for (uint32_t k = 0; k < t->header.n; k++) first->jobs[at++] = &t->out[k].job;
+        t->flight.first = (uint32_t)at;
+        for (uint32_t k = 0; k < t->header.n; k++) all->jobs[at++] = &t->out[k].job;
     }
     if (!prepare_heads(tickets, count, &heads))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     dw_status status =
-        engine->submit(engine->context, true, (dw_jobs){.encode = first->jobs}, (uint32_t)n, heads,
+        engine->submit(engine->context, true, (dw_jobs){.encode = all->jobs}, (uint32_t)n, heads,
                        stream, &launch, &captured, &encoder->end.why);
     if (status == DW_ERR_NO_MEMORY) (void)dw_encoder_fail(encoder, status, NULL);
     if (status) return status;
     for (size_t i = 0; i < count; i++) {
-        tickets[i]->launch = launch;
-        tickets[i]->captured = captured;
+        tickets[i]->flight.launch = launch;
+        tickets[i]->flight.captured = captured;
         if (i) engine->share(launch);
         dw_ticket_set_in_flight(tickets[i]);
     }

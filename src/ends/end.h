@@ -13,6 +13,15 @@
 #include "engine/engine.h"
 #include "state/predict.h"
 
+/* How far the engine is with the frame of a ticket. first: index of the frame's first job in the
+ * launch. captured: a stream captured the frame, so the ticket remains after finish. in_flight:
+ * submitted, and neither finished nor cancelled yet. */
+typedef struct dw_flight {
+    dw_launch *launch;
+    uint32_t first;
+    bool captured, in_flight;
+} dw_flight;
+
 /* config: that of the frames of an encoder; of a decoder, that with which it was made.
  * learnt: copies of the profiles that were given later, the next one of which goes to place
  * n_learnt % DW_PROFILES_KEPT. */
@@ -81,6 +90,13 @@ typedef struct dw_work {
 bool dw_end_add_work(const dw_plan *plan, uint64_t *bytes);
 dw_work dw_end_work(const dw_plan *plan, uint8_t *memory, uint64_t at);
 dw_copies dw_end_expand(const dw_plan *plan, const dw_work *work, const void **prev, void **next);
+
+/* The engine's results of a frame in flight, of n jobs; PENDING: it has not finished. */
+static inline dw_status dw_end_done(const dw_end *end, const dw_flight *flight, uint32_t n,
+                                    dw_chunk_result *results)
+{
+    return end->engine.done(flight->launch, flight->first, n, results);
+}
 
 /* Why a profile is refused while frames are in flight. */
 extern const char dw_end_busy[];
