@@ -98,7 +98,8 @@ int dw_counters_misfit(const dw_counters *counters, const dw_config *config, dw_
     dw_config taken;
     dw_counters c = {0};
     dw_why own = {{0}, 0};
-    if (!counters || dw_config_take(&taken, config, NULL) || dw_config_check(&taken, NULL))
+    if (!counters || !config || dw_config_take(&taken, config, NULL) ||
+        dw_config_check(&taken, NULL))
         return 0;
     if (dw_take_asked(&c, sizeof c, counters, "dw_counters", NULL)) return 0;
     bool found = true;

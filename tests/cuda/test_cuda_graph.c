@@ -33,6 +33,8 @@ static void replay_steps(rig *r, flight *f, test_random *random, int steps)
         } else {
             assert_int_equal(dw_decode_again(f->in, f->cpu_frame, f->cpu_len, f->cpu_len), DW_OK);
         }
+        assert_int_equal(dw_decode_again(f->in, f->cpu_frame, f->cpu_len, f->cpu_len),
+                         DW_ERR_ARGUMENT);
         assert_int_equal(dw_decode_finish(f->in, NULL, 0, NULL), DW_PENDING);
         rig_replay(1);
         flight_land(r, f);
@@ -108,6 +110,7 @@ TEST(a_frame_that_needs_other_kernels_is_refused)
     rig_replay(1);
     flight_land(&r, &f);
     assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_STALE);
+    assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STALE);
     assert_true(r.reply_len > 0);
     assert_int_equal(dw_decode_finish(f.in, NULL, 0, NULL), DW_ERR_ARGUMENT);

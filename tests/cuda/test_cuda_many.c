@@ -5,13 +5,13 @@
 
 enum { T = 3, C = 64 };
 static const uint32_t shape[] = {2, T, C};
-static const char *const configs[] = {"delta:bits=2,group=32", "delta:bits=4",
-                                      "delta:bits=2,group=32", "delta:bits=4",
-                                      "delta:bits=2,group=32"};
+/* More frames than a launch has room for on the caller's stack. */
+enum { MANY = 17 };
+#define FOUR "delta:bits=2,group=32", "delta:bits=4", "delta:bits=2,group=32", "delta:bits=4"
+static const char *const configs[MANY] = {FOUR, FOUR, FOUR, FOUR, "delta:bits=2,group=32"};
 
 TEST(many_encoders_share_one_launch)
 {
-    enum { MANY = 5 };
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -68,7 +68,7 @@ TEST(many_encoders_share_one_launch)
  * start, or none. */
 TEST(many_decoders_share_one_launch)
 {
-    enum { MANY = 4, BROKEN = 2 };
+    enum { BROKEN = 2 };
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -126,44 +126,72 @@ static void use_profile(rig *r, uint32_t means)
  * not while a frame is in flight. */
 TEST(ends_that_share_a_launch_have_profiles_of_their_own)
 {
-    enum { MANY = 3 };
+    enum { FEW = 3 };
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
-    dw_encode_item out[MANY];
-    dw_decode_item in[MANY];
-    dw_tensor x[MANY];
-    flight flights[MANY];
-    rig rigs[MANY];
+    dw_encode_item out[FEW];
+    dw_decode_item in[FEW];
+    dw_tensor x[FEW];
+    flight flights[FEW];
+    rig rigs[FEW];
     static const char *const words[] = {"delta:form=step,profile=1", "delta:form=step",
                                         "delta:form=step"};
-    flights_open(MANY, rigs, flights, cuda, words, shape, DW_CUDA_DEVICE);
+    flights_open(FEW, rigs, flights, cuda, words, shape, DW_CUDA_DEVICE);
     for (uint32_t step = 0; step < 8; step++) {
-        for (uint32_t i = 0; i < MANY; i++) {
+        for (uint32_t i = 0; i < FEW; i++) {
             if (i) use_profile(&rigs[i], (step / 2 + i) % 4);
             out[i] = flight_encode_item(&rigs[i], &flights[i], &x[i], &random);
         }
-        assert_int_equal(dw_encode_async(out, MANY, NULL), DW_OK);
+        assert_int_equal(dw_encode_async(out, FEW, NULL), DW_OK);
         assert_int_equal(dw_encoder_use_profile(rigs[1].encoder, NULL), DW_ERR_ARGUMENT);
         fake->run();
-        for (uint32_t i = 0; i < MANY; i++) {
+        for (uint32_t i = 0; i < FEW; i++) {
             flight *f = &flights[i];
             f->out = out[i].ticket;
             flight_end(f);
             in[i] = flight_decode_item(&rigs[i], f, &x[i]);
         }
-        assert_int_equal(dw_decode_async(in, MANY, NULL), DW_OK);
+        assert_int_equal(dw_decode_async(in, FEW, NULL), DW_OK);
         assert_int_equal(dw_decoder_add_profile(rigs[1].decoder, test_profile(0, C)),
                          DW_ERR_ARGUMENT);
         fake->run();
-        for (uint32_t i = MANY; i-- > 0;) {
+        for (uint32_t i = FEW; i-- > 0;) {
             flights[i].in = in[i].ticket;
             flight_land(&rigs[i], &flights[i]);
             rig_feedback(&rigs[i]);
         }
     }
-    flights_close(MANY, rigs, flights);
+    flights_close(FEW, rigs, flights);
     rig_close_cuda(cuda);
+}
+
+TEST(ends_of_two_devices_share_no_launch)
+{
+    test_random random = {test_seed()};
+    flight flights[2];
+    rig rigs[2];
+    dw_encode_item out[2];
+    dw_decode_item in[2];
+    dw_tensor x[2];
+    for (int i = 0; i < 2; i++) {
+        rig_open(&rigs[i], rig_open_cuda(), configs[i], 2, T, C, DW_CUDA_DEVICE);
+        flight_open(&flights[i], &rigs[i]);
+        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, 0};
+        out[i] = flight_encode_item(&rigs[i], &flights[i], &x[i], &random);
+        in[i] = flight_decode_item(&rigs[i], &flights[i], &x[i]);
+    }
+    assert_int_equal(dw_encode_async(out, 2, NULL), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(rigs[1].encoder), "the same dw_cuda"));
+    assert_int_equal(dw_decode_async(in, 2, NULL), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_decoder_why(rigs[1].decoder), "the same dw_cuda"));
+    for (int i = 0; i < 2; i++) {
+        dw_cuda *cuda = rigs[i].cuda;
+        flight_close(&flights[i]);
+        rig_close(&rigs[i]);
+        dw_cuda_close(cuda);
+    }
+    rig_nothing_left();
 }
 
 RUN_TESTS_GIVEN(rig_library)

@@ -2,6 +2,7 @@
  * test_cuda_misuse.c - wrong arguments and hostile frames are refused, without a change of state
  * and without reading outside the frame. */
 #include "../../cuda/device.h"
+#include "base/held_keys.h"
 #include "flight.h"
 #include "support/profiles.h"
 #include "support/seal.h"
@@ -121,6 +122,12 @@ TEST(bad_views_are_refused)
     rig_end(&r);
 }
 
+static dw_status visit_nothing(void *context, const dw_held_key *key)
+{
+    (void)context, (void)key;
+    return DW_OK;
+}
+
 /* Calls for tickets that were ended, that were never captured, or with too little room. dw_cuda may
  * be closed first, and frames may be left unfinished. */
 TEST(tickets_are_ended_once)
@@ -136,6 +143,9 @@ TEST(tickets_are_ended_once)
     flight_start(&r, &f, &random);
     assert_string_equal(dw_encoder_why(r.encoder), ""); /* no error so far */
     REFUSED(dw_encode_again(f.out, f.keys));
+    REFUSED(dw_encode_again(f.out, NULL));
+    REFUSED(dw_encoder_visit_keys(r.encoder, visit_nothing, NULL));
+    REFUSED(dw_encoder_drop_keys(r.encoder, f.keys, 2));
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(f.out, f.head, 80, &head_len, &len), DW_ERR_BUFFER_TOO_SMALL);
     REFUSED(dw_encode_finish(f.out, NULL, 80, &head_len, &len));
@@ -146,6 +156,9 @@ TEST(tickets_are_ended_once)
     flight_arrive(&r, &f);
     assert_string_equal(dw_decoder_why(r.decoder), "");
     REFUSED(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len));
+    REFUSED(dw_decode_again(f.in, NULL, f.cpu_len, f.cpu_len));
+    REFUSED(dw_decoder_visit_keys(r.decoder, visit_nothing, NULL));
+    REFUSED(dw_decoder_drop_keys(r.decoder, f.keys, 2));
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap - 1, &r.reply_len),
                      DW_ERR_BUFFER_TOO_SMALL);

@@ -63,6 +63,23 @@ TEST(a_stream_is_split_into_frames)
     test_pair_close(&pair);
 }
 
+/* Without keys, and for keys whose copies have another shape, nothing but x itself can come. */
+static void expects_key_entries(dw_decoder *decoder, dw_tensor x)
+{
+    static const dw_key others[N] = {{70, 0}, {80, 1}};
+    size_t without, other, known;
+    assert_int_equal(dw_decoder_expect(decoder, NULL, &x, &without), DW_OK);
+    assert_int_equal(dw_decoder_expect(decoder, others, &x, &other), DW_OK);
+    assert_int_equal(without, other);
+    for (int i = 0; i < 2; i++) {
+        x.t -= i == 0;
+        x.c -= i == 1;
+        assert_int_equal(dw_decoder_expect(decoder, keys, &x, &known), DW_OK);
+        assert_int_equal(dw_decoder_expect(decoder, others, &x, &other), DW_OK);
+        assert_int_equal(known, other);
+    }
+}
+
 /* The decoder expects frames of one length. The encoder never exceeds it, whatever state either end
  * has lost. */
 TEST(frames_never_exceed_frame_bytes)
@@ -79,6 +96,7 @@ TEST(frames_never_exceed_frame_bytes)
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &later), DW_OK);
     assert_true(later < first);
+    expects_key_entries(pair.decoder, tx);
     fill(x, 2);
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(pair.len, later);
@@ -312,6 +330,27 @@ TEST(every_pointer_may_be_null)
     readers_refuse_null(pair.frame, pair.len);
     encoders_refuse_null(pair.encoder, &tx, pair.frame, &len);
     decoders_refuse_null(pair.decoder, &tx, pair.frame, &len);
+    test_pair_close(&pair);
+}
+
+TEST(keys_of_different_shapes_are_not_sent_in_one_frame)
+{
+    test_pair pair;
+    float x[N * T * C];
+    size_t len;
+    fill(x, 1);
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    for (int i = 0; i < 2; i++) {
+        dw_tensor one = dw_tensor_3d(x, DW_F32, 1, T, C);
+        test_pair_encode(&pair, &keys[0], &one);
+        one.t -= i == 0;
+        one.c -= i == 1;
+        test_pair_encode(&pair, &keys[1], &one);
+        assert_int_equal(dw_encoder_resync(pair.encoder, keys, N, pair.frame, pair.cap, &len),
+                         DW_ERR_ARGUMENT);
+        assert_string_equal(dw_encoder_why(pair.encoder), "the keys have different shapes");
+        assert_int_equal(dw_encoder_prefetch(pair.encoder, NULL, 0), DW_OK);
+    }
     test_pair_close(&pair);
 }
 

@@ -230,6 +230,20 @@ TEST(counters_tell_which_codec_does_not_fit)
     }
 }
 
+TEST(nothing_is_said_of_counters_that_cannot_be_read)
+{
+    const dw_config no_config = {.struct_size = sizeof no_config, .codec = (dw_codec)99};
+    const dw_counters unsized = {.overflowed_values = 1};
+    dw_counters counters = {.struct_size = sizeof counters, .overflowed_values = 1};
+    dw_config config;
+    assert_int_equal(dw_config_parse(&config, "delta:bits=4", NULL), DW_OK);
+    assert_int_equal(dw_counters_misfit(&counters, &config, DW_ACTIVATIONS, NULL), 1);
+    assert_int_equal(dw_counters_misfit(NULL, &config, DW_ACTIVATIONS, NULL), 0);
+    assert_int_equal(dw_counters_misfit(&unsized, &config, DW_ACTIVATIONS, NULL), 0);
+    assert_int_equal(dw_counters_misfit(&counters, NULL, DW_ACTIVATIONS, NULL), 0);
+    assert_int_equal(dw_counters_misfit(&counters, &no_config, DW_ACTIVATIONS, NULL), 0);
+}
+
 int main(void)
 {
     if (!test_can_run()) return 77;

@@ -294,6 +294,10 @@ TEST(a_lost_copy_is_not_brought_back_by_an_old_frame)
     r.backing.reads_fail = 1;
     for (int k = 0; k < AT_ONCE; k++)
         assert_int_equal(dw_decoder_peek(r.paged.decoder, keys[k], &prev), DW_ERR_ARGUMENT);
+    assert_int_equal(
+        dw_encoder_resync(r.paged.encoder, keys, AT_ONCE, r.paged.frame, r.paged.cap, &r.paged.len),
+        DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(r.paged.encoder), "lost in the backing store"));
     r.backing.reads_fail = 0;
     memcpy(r.paged.frame, first, r.paged.len = len);
     free(first);
@@ -303,17 +307,21 @@ TEST(a_lost_copy_is_not_brought_back_by_an_old_frame)
 
 TEST(hosts_that_cannot_be_used_are_refused)
 {
-    static const dw_backing empty = {0};
-    dw_host wrong[4] = {{.struct_size = sizeof wrong[0], .backing = &empty},
+    static const dw_backing empty = {0}, writes = {.write = test_backing_write},
+                            keeps = {.write = test_backing_write, .read = test_backing_read};
+    dw_host wrong[6] = {{.struct_size = sizeof wrong[0], .backing = &empty},
+                        {.struct_size = sizeof wrong[0], .backing = &writes},
+                        {.struct_size = sizeof wrong[0], .backing = &keeps},
                         {.struct_size = sizeof wrong[0], .allocator = test_allocator_hooks(NULL)},
                         {.struct_size = sizeof wrong[0], .place = DW_CUDA_DEVICE},
                         {.struct_size = 0}};
-    static const char *const says[] = {"host.backing", "one of its two functions", "cuda is NULL",
-                                       "dw_host"};
+    static const char *const says[] = {"host.backing", "host.backing",
+                                       "host.backing", "one of its two functions",
+                                       "cuda is NULL", "dw_host"};
     dw_config config;
     assert_int_equal(dw_config_parse(&config, "delta:bits=4", NULL), DW_OK);
-    wrong[1].allocator.release = NULL;
-    for (int i = 0; i < 4; i++) {
+    wrong[3].allocator.release = NULL;
+    for (int i = 0; i < 6; i++) {
         dw_encoder *encoder;
         dw_decoder *decoder;
         dw_why why;

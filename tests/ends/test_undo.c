@@ -174,6 +174,31 @@ TEST(only_the_last_frame_of_a_key_is_undone)
     end();
 }
 
+TEST(frames_of_keys_that_changed_since_are_not_given_back)
+{
+    begin("direct:bits=4", 0, DW_F32);
+    for (int how = 0; how < 3; how++) {
+        visit(false);
+        uint8_t *old = malloc(f.len);
+        size_t len = f.len, other_len;
+        memcpy(old, f.frame, len);
+        dw_tensor other = f.x;
+        other.t -= how == 1;
+        other.c -= how == 2;
+        if (how)
+            assert_int_equal(
+                dw_encode(f.encoder, keys, &other, NULL, f.frame, FRAME_BYTES, &other_len), DW_OK);
+        else
+            assert_int_equal(dw_encoder_forget(f.encoder, keys[1]), DW_OK);
+        assert_int_equal(dw_encoder_give_back(f.encoder, old, len, NULL), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(dw_encoder_why(f.encoder), "is gone"));
+        memset(f.r.held, 0, sizeof f.r.held); /* residuals of another shape are replaced */
+        assert_int_equal(dw_encoder_reset(f.encoder), DW_OK);
+        free(old);
+    }
+    end();
+}
+
 TEST(decay_needs_feedback)
 {
     dw_config config;
