@@ -3,6 +3,8 @@
  * opens, with the snapshots that were saved last or those before, and with all their copies.
  *
  * crash IMAGES [SEED]: how many states of the disk are opened, at least. */
+#include <stdatomic.h>
+
 #include "deltawire/storage.h"
 #include "power.h"
 
@@ -291,29 +293,60 @@ TEST(what_was_kept_can_be_let_go_after_a_failed_sync)
     dw_storage_close(storage);
 }
 
-static size_t most_bytes = SIZE_MAX;
+/* Allocations of the storage, which threads make, too: how many were made, and which one fails; 0:
+ * none. The disk's own are not counted. */
+static atomic_uint_fast64_t allocations, failing;
 
-void *__real_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes)
+static bool allocates(void)
 {
-    return bytes > most_bytes ? NULL : __real_malloc(bytes);
+    return atomic_fetch_add(&allocations, 1) + 1 != atomic_load(&failing);
 }
 
-TEST(a_copy_without_memory_has_a_sentence)
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
 {
-    run r = {.n = 0};
-    copy c = {.bytes = MOST_BYTES};
-    uint8_t bytes[MOST_BYTES] = {0};
-    dw_why why;
-    power_clear();
-    dw_storage *storage = open_storage(&r);
-    most_bytes = MOST_BYTES / 2;
-    dw_status status = dw_storage_keep(storage, bytes, c.bytes, c.name, &why);
-    most_bytes = SIZE_MAX;
-    assert_int_equal(status, DW_ERR_NO_MEMORY);
-    assert_non_null(strstr(why.text, "no memory"));
-    dw_storage_close(storage);
+    return allocates() ? __real_malloc(bytes) : NULL;
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    return allocates() ? __real_calloc(n, bytes) : NULL;
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    return allocates() ? __real_realloc(memory, bytes) : NULL;
+}
+
+TEST(an_allocation_that_fails_leaves_the_snapshots_that_were_there)
+{
+    test_random random = {test_seed()};
+    for (int finds = 0; finds < 2; finds++) {
+        uint64_t told = 0, n = 0, made;
+        do {
+            run first = {.n = 0}, r;
+            power_clear();
+            if (finds) work(&first, &random, 2);
+            r = begin_from(&first, first.n);
+            r.fails_once = true;
+            atomic_store(&allocations, 0);
+            atomic_store(&failing, ++n);
+            work(&r, &random, SAVES - 2);
+            made = atomic_load(&allocations);
+            atomic_store(&failing, 0);
+            told += r.failed > 0;
+            check(&r, r.n);
+        } while (n <= made);
+        print_message("calls told of %llu failures out of %llu\n", (unsigned long long)told,
+                      (unsigned long long)made);
+        assert_true(told > made / 2);
+    }
 }
 
 int main(int argc, char **argv)
