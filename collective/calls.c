@@ -10,7 +10,7 @@
 
 bool dw_group_is_ours(const dw_group *group)
 {
-    return group && dw_owner_is_us(&group->exchange.settings.owner);
+    return group && dw_fork_guard_is_ours(&group->exchange.settings.fork_guard);
 }
 
 /* Keeps the sentence for dw_group_why. */

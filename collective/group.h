@@ -20,7 +20,7 @@
  * | peer.c              | messages to one rank and from it, in order                           |
  * | retransmission.c    | messages that were lost are sent again, on links that may lose some  |
  * | partition.c         | parts and pieces of a buffer                                         |
- * | received.c          | memory for messages                                                  |
+ * | received_message.c  | memory for messages                                                  |
  * | message.c           | the header in front of every message                                 |
  * | failure.c           | errors as values                                                     |
  *

@@ -168,13 +168,13 @@ static void free_group(dw_group *group)
     dw_mem_release(&allocator, exchange->peers, ranks * sizeof *exchange->peers);
     dw_progress_owner_close(&group->owner);
     pthread_mutex_destroy(&group->lock);
-    dw_owner_end(&exchange->settings.owner);
+    dw_fork_guard_end(&exchange->settings.fork_guard);
     dw_mem_release(&allocator, group, sizeof *group);
 }
 
 static void take_numbers(dw_settings *settings, const dw_group_config *config)
 {
-    dw_owner_become(&settings->owner);
+    dw_fork_guard_begin(&settings->fork_guard);
     settings->id = config->id;
     settings->rank = config->rank;
     settings->ranks = config->ranks;

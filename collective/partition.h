@@ -24,8 +24,8 @@ bool dw_job_is_one_shot(const dw_settings *settings, const dw_group_job *job);
  * the one that this rank adds. A rank's part has `each` whole tiles, and `more` of the ranks have
  * another one. A part is cut into pieces of the length `whole`, as long as more than two of them
  * are left, and then each time into half of what is left, until halves would be shorter than
- * `least`. Found once for each operation: divisions cost as much as all else that is done for a
- * short message. */
+ * `least`. It is kept for the whole operation, because to find it takes divisions: done for each
+ * message, they were 4 % of the instructions of an all-reduce of 1 KiB. */
 typedef struct dw_partition {
     uint64_t n;
     uint32_t ranks, own_part, only_part;

@@ -8,7 +8,7 @@
 #define DW_GROUP_PEER_H
 
 #include "failure.h"
-#include "received.h"
+#include "received_message.h"
 #include "settings.h"
 
 /* Tags of a group are id << 8 | one of these. Nothing is ever sent with PROBE: a receive with this

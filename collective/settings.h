@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "base/owner.h"
+#include "base/fork_guard.h"
 #include "deltawire/collective.h"
 
 enum { DW_GROUP_TILE = 2048, DW_GROUP_MOST_RANKS = 256 };
@@ -25,7 +25,7 @@ typedef struct dw_group_thresholds {
 extern dw_group_thresholds dw_group_all_thresholds;
 
 typedef struct dw_settings {
-    dw_owner owner; /* the process that opened the group */
+    dw_fork_guard fork_guard; /* the process that opened the group */
     dw_allocator allocator;
     uint32_t id, rank, ranks, open_timeout_ms, timeout_ms;
     uint32_t hops; /* of an all-reduce */

@@ -124,7 +124,7 @@ MUTANTS = {
     "y_restored_too_late": ("collective", "collective/operation.c", "        dw_rollback_output(&exchange->settings, slot); /* first, because y may be x */\n        dw_rollback_residuals(exchange, slot, exchange->failure.status != DW_ERR_CANCELLED);\n", "        dw_rollback_residuals(exchange, slot, exchange->failure.status != DW_ERR_CANCELLED);\n        dw_rollback_output(&exchange->settings, slot);\n"),
     "digests_of_headers_alone": ("collective", "collective/message.c", "if (with_body && body_len > 0)", "if (with_body && body_len == UINT64_MAX)"),
     "rounding_of_callers_lost": ("collective", "collective/progress_owner.c", "    fesetenv(&own);\n", ""),
-    "fork_waits_for_nobody": ("pooled", "threads/threads.c", "bool alone = !pool || pool->n == 0 || !dw_owner_is_us(&pool->owner);", "bool alone = !pool || pool->n == 0;"),
+    "fork_waits_for_nobody": ("pooled", "threads/threads.c", "bool alone = !pool || pool->n == 0 || !dw_fork_guard_is_ours(&pool->fork_guard);", "bool alone = !pool || pool->n == 0;"),
     "index_before_its_copies": ("crash", "threads/storage_snapshots.c", "if (dw_disk_sync(all->file.fd)) {", "if (0) {"),
     "snapshot_let_go_too_early": ("crash", "threads/storage_index.c", "error = dw_disk_sync_folder(file->index);\n            *fate", "*fate"),
     "older_index_on_the_disk": ("crash", "threads/storage_index.c", "if (!error) error = dw_disk_sync_folder(file->index);\n        dw_disk_close(fd);", "dw_disk_close(fd);"),

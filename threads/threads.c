@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "base/owner.h"
+#include "base/fork_guard.h"
 #include "base/sentence.h"
 #include "base/uncancelled.h"
 
@@ -27,8 +27,8 @@ struct dw_threads {
     pthread_cond_t posted, done;
     job *job; /* NULL: there is no job */
     bool over;
-    dw_owner owner; /* the process that created the threads */
-    uint32_t n;     /* number of threads, without the calling one */
+    dw_fork_guard fork_guard; /* the process that created the threads */
+    uint32_t n;               /* number of threads, without the calling one */
     pthread_t threads[];
 };
 
@@ -94,7 +94,7 @@ dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why)
     uint32_t helpers = (n == 0 ? processors() : n) - 1;
     dw_threads *made = calloc(1, sizeof *made + helpers * sizeof *made->threads);
     if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a pool of threads");
-    dw_owner_become(&made->owner);
+    dw_fork_guard_begin(&made->fork_guard);
     pthread_mutex_init(&made->lock, NULL); /* with default attributes these cannot fail on Linux */
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->done, NULL);
@@ -111,7 +111,7 @@ dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why)
 void dw_threads_destroy(dw_threads *pool)
 {
     if (!pool) return;
-    if (dw_owner_is_us(&pool->owner)) {
+    if (dw_fork_guard_is_ours(&pool->fork_guard)) {
         pthread_mutex_lock(&pool->lock);
         pool->over = true;
         pthread_cond_broadcast(&pool->posted);
@@ -124,7 +124,7 @@ void dw_threads_destroy(dw_threads *pool)
         pthread_cond_destroy(&pool->posted);
         pthread_mutex_destroy(&pool->lock);
     }
-    dw_owner_end(&pool->owner);
+    dw_fork_guard_end(&pool->fork_guard);
     free(pool);
 }
 
@@ -138,7 +138,7 @@ void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_
     dw_threads *pool = threads;
     job mine = {task, task_context, n, 0, n};
     /* In a forked child the lock may be held by a thread that does not exist there. */
-    bool alone = !pool || pool->n == 0 || !dw_owner_is_us(&pool->owner);
+    bool alone = !pool || pool->n == 0 || !dw_fork_guard_is_ours(&pool->fork_guard);
     if (n == 0) return;
     if (!alone) {
         pthread_mutex_lock(&pool->lock);

@@ -24,7 +24,7 @@
 #include "codecs/plan.h"
 #include "deltawire/cuda.h"
 #include "ends/end.h"
-#include "ends/reading.h"
+#include "ends/inspect.h"
 #include "engine/engine.h"
 #include "state/predict.h"
 #include "wire/frame.h"
@@ -44,7 +44,7 @@ typedef struct dw_incoming {
     dw_decode_job job;
 } dw_incoming;
 
-/* decoder_calls.c: what the caller asked for. */
+/* decoder_calls.c: what the caller asked for, and where its frame lies. */
 typedef struct dw_decode_request {
     const uint8_t *frame; /* header, parameters and tables are read from here */
     const uint8_t *body;  /* the engine reads payloads from here, at the same offsets */

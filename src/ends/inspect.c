@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * inspect.c - reads frames and replies into structs without decoding them. */
+#include "ends/inspect.h"
 #include "base/sentence.h"
 #include "base/sized.h"
-#include "ends/reading.h"
 #include "wire/reply.h"
 
 dw_status dw_frame_inspect(const uint8_t *frame, size_t len, dw_header *header, dw_plans *plans,

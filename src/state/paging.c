@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/sentence.h"
 #include "state/predict.h"
 
 static bool has_backing(const dw_paging *paging)
@@ -98,17 +99,22 @@ static bool make_staged(dw_paging *paging, uint64_t bytes)
     return dw_mem_grow(&paging->pool->allocator, &paging->staged, &paging->staged_cap, bytes, 1);
 }
 
+/* Whatever a write that failed has left as a number, *record changes only if all went well. */
 static dw_status write_record(dw_paging *paging, const void *slot, uint64_t bytes, uint64_t *record)
 {
     const dw_slot_copier *copier = &paging->copier;
     dw_status status = DW_OK;
+    uint64_t number = 0;
     if (copier->copy && !make_staged(paging, bytes)) return DW_ERR_NO_MEMORY;
     if (copier->copy)
         status = copier->copy(copier->context, paging->staged, slot, bytes, paging->why);
     if (!status)
         status =
             paging->backing.write(paging->backing.context, copier->copy ? paging->staged : slot,
-                                  bytes, record, paging->why);
+                                  bytes, &number, paging->why);
+    if (!status && !number)
+        status = dw_say(paging->why, DW_ERR_IO, "host.backing has written a copy without a number");
+    if (!status) *record = number;
     return status && status != DW_ERR_NO_MEMORY ? DW_ERR_IO : status;
 }
 

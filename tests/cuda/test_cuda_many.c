@@ -5,7 +5,7 @@
 
 enum { T = 3, C = 64 };
 static const uint32_t shape[] = {2, T, C};
-/* More frames than a launch has room for on the caller's stack. */
+/* The tickets of up to 16 frames lie on the stack while they start; those of more are allocated. */
 enum { MANY = 17 };
 #define FOUR "delta:bits=2,group=32", "delta:bits=4", "delta:bits=2,group=32", "delta:bits=4"
 static const char *const configs[MANY] = {FOUR, FOUR, FOUR, FOUR, "delta:bits=2,group=32"};
@@ -166,7 +166,7 @@ TEST(ends_that_share_a_launch_have_profiles_of_their_own)
     rig_close_cuda(cuda);
 }
 
-TEST(ends_of_two_devices_share_no_launch)
+TEST(ends_of_two_dw_cuda_share_no_launch)
 {
     test_random random = {test_seed()};
     flight flights[2];

@@ -144,6 +144,7 @@ TEST(tickets_are_ended_once)
     assert_string_equal(dw_encoder_why(r.encoder), ""); /* no error so far */
     REFUSED(dw_encode_again(f.out, f.keys));
     REFUSED(dw_encode_again(f.out, NULL));
+    assert_string_equal(dw_encoder_why(r.encoder), "an argument is NULL");
     REFUSED(dw_encoder_visit_keys(r.encoder, visit_nothing, NULL));
     REFUSED(dw_encoder_drop_keys(r.encoder, f.keys, 2));
     fake_cuda_get()->run();
@@ -157,6 +158,7 @@ TEST(tickets_are_ended_once)
     assert_string_equal(dw_decoder_why(r.decoder), "");
     REFUSED(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len));
     REFUSED(dw_decode_again(f.in, NULL, f.cpu_len, f.cpu_len));
+    assert_string_equal(dw_decoder_why(r.decoder), "an argument is NULL");
     REFUSED(dw_decoder_visit_keys(r.decoder, visit_nothing, NULL));
     REFUSED(dw_decoder_drop_keys(r.decoder, f.keys, 2));
     fake_cuda_get()->run();

@@ -198,7 +198,7 @@ TEST(a_write_that_fails_changes_nothing)
 {
     rig r;
     dw_key keys[AT_ONCE];
-    int refused = 0;
+    int refused = 0, full = 0, numberless = 0;
     open_rig(&r, "delta:bits=4,prev=f32", 0);
     for (int i = 0; i < VISITS; i++) {
         dw_tensor x = draw(&r, keys), plain = output(&r, 0), paged = output(&r, 1);
@@ -207,7 +207,8 @@ TEST(a_write_that_fails_changes_nothing)
         dw_status status;
         while ((status = dw_encode(r.paged.encoder, keys, &x, NULL, r.paged.frame, r.paged.cap,
                                    &r.paged.len)) == DW_ERR_IO) {
-            assert_string_equal(dw_encoder_why(r.paged.encoder), "the disk is full");
+            full += strcmp(dw_encoder_why(r.paged.encoder), test_backing_full) == 0;
+            numberless += strstr(dw_encoder_why(r.paged.encoder), "without a number") != NULL;
             refused++;
         }
         assert_int_equal(status, DW_OK);
@@ -215,7 +216,8 @@ TEST(a_write_that_fails_changes_nothing)
         assert_int_equal(test_pair_decode(&r.plain, &plain), DW_OK);
         memset(r.y[1], 0x5a, sizeof r.y[1]);
         while ((status = test_pair_decode(&r.paged, &paged)) == DW_ERR_IO) {
-            assert_string_equal(dw_decoder_why(r.paged.decoder), "the disk is full");
+            full += strcmp(dw_decoder_why(r.paged.decoder), test_backing_full) == 0;
+            numberless += strstr(dw_decoder_why(r.paged.decoder), "without a number") != NULL;
             for (size_t b = 0; b < sizeof r.y[1]; b++)
                 assert_int_equal(((uint8_t *)r.y[1])[b], 0x5a);
             refused++;
@@ -226,7 +228,8 @@ TEST(a_write_that_fails_changes_nothing)
         test_pair_take_reply(&r.plain);
         test_pair_take_reply(&r.paged);
     }
-    assert_true(refused > VISITS / 4);
+    assert_true(full > VISITS / 8 && numberless > VISITS / 8);
+    assert_int_equal(full + numberless, refused);
     close_rig(&r);
 }
 
@@ -307,11 +310,13 @@ TEST(a_lost_copy_is_not_brought_back_by_an_old_frame)
 
 TEST(hosts_that_cannot_be_used_are_refused)
 {
-    static const dw_backing empty = {0}, writes = {.write = test_backing_write},
-                            keeps = {.write = test_backing_write, .read = test_backing_read};
-    dw_host wrong[6] = {{.struct_size = sizeof wrong[0], .backing = &empty},
-                        {.struct_size = sizeof wrong[0], .backing = &writes},
-                        {.struct_size = sizeof wrong[0], .backing = &keeps},
+    static const dw_backing lack[] = {
+        {.read = test_backing_read, .release = test_backing_release},
+        {.write = test_backing_write, .release = test_backing_release},
+        {.write = test_backing_write, .read = test_backing_read}};
+    dw_host wrong[6] = {{.struct_size = sizeof wrong[0], .backing = &lack[0]},
+                        {.struct_size = sizeof wrong[0], .backing = &lack[1]},
+                        {.struct_size = sizeof wrong[0], .backing = &lack[2]},
                         {.struct_size = sizeof wrong[0], .allocator = test_allocator_hooks(NULL)},
                         {.struct_size = sizeof wrong[0], .place = DW_CUDA_DEVICE},
                         {.struct_size = 0}};

@@ -123,9 +123,9 @@ BARE_MEMORY = re.compile(
     r"|asprintf|free)\s*\("
 )
 # What is compiled into the pure layer. It may use all of base/ but these headers, which ask for the
-# time and for threads.
+# time, threads and the process.
 PURE_MODULES = ("base", "src", "cuda")
-NOT_PURE = {"base/clock.h", "base/owner.h", "base/uncancelled.h"}
+NOT_PURE = {"base/clock.h", "base/fork_guard.h", "base/uncancelled.h"}
 MAY_ASK_THE_SYSTEM = {"base/mem.c", "src/common/cpu.c"} | NOT_PURE
 
 # stdio.h is allowed for snprintf, stdlib.h for malloc and strtoul; these functions are not.

@@ -34,7 +34,7 @@ def exceptions(root):
         name, _, reason = line.partition(" - ")
         if len(reason.split()) < 4:
             complaints.append(
-                f"tests/lint/exceptions.txt:{number}: say why {name.strip()} may be long"
+                f"tests/lint/exceptions.txt:{number}: say why {name.strip()} may exceed its limit"
             )
         table[name.strip()] = reason
     return table, complaints
@@ -70,7 +70,7 @@ def functions(lines):
             start = None
 
 
-STRUCT = re.compile(r"^(?:typedef |static )?struct (\w+) \{\n(.*?)^\}", re.M | re.S)
+STRUCT = re.compile(r"^(?:typedef |static )?(?:struct|union) ?(\w*) \{\n(.*?)^\}", re.M | re.S)
 
 
 def check_structs(root, path, allowed, used):

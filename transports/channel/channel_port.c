@@ -32,5 +32,5 @@ bool dw_channel_read_envelope(const dw_channel_port *port, const void *message, 
 
 bool dw_channel_is_ours(const dw_channel *channel)
 {
-    return channel && dw_owner_is_us(&channel->port.link->owner);
+    return channel && dw_fork_guard_is_ours(&channel->port.link->fork_guard);
 }

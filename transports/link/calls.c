@@ -42,7 +42,7 @@ static void end_call(dw_link *link)
  * parent may hold the lock, and bytes that the child wrote would reach the parent's peer. */
 static bool is_usable(const dw_link *link)
 {
-    return link && dw_owner_is_us(&link->owner);
+    return link && dw_fork_guard_is_ours(&link->fork_guard);
 }
 
 /* A caller passes a message to the backend itself only up to this length, which fits at once into

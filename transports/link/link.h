@@ -33,8 +33,8 @@
 #define DW_LINK_H
 
 #include "base/bytes.h"
+#include "base/fork_guard.h"
 #include "base/mem.h"
-#include "base/owner.h"
 #include "base/uncancelled.h"
 #include "common/report.h"
 #include "link/endpoint.h"
@@ -63,7 +63,7 @@ typedef struct dw_link_waits {
 } dw_link_waits;
 
 struct dw_link {
-    dw_owner owner;            /* fixed after open, as well as: */
+    dw_fork_guard fork_guard;  /* fixed after open, as well as: */
     dw_link_settings settings; /* max_message_bytes by the handshake */
     pthread_t thread;
 

@@ -86,7 +86,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
         dw_mem_release(allocator, link, sizeof *link);
         return dw_say(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
-    dw_owner_become(&link->owner);
+    dw_fork_guard_begin(&link->fork_guard);
     fill_settings(&link->settings, options);
     if (!make_parts(link, transport)) {
         dw_link_free(link);
@@ -270,7 +270,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 void dw_link_close(dw_link *link)
 {
     DW_UNCANCELLED;
-    if (!link || !dw_owner_is_us(&link->owner)) return;
+    if (!link || !dw_fork_guard_is_ours(&link->fork_guard)) return;
     pthread_t thread = link->thread;
     bool by_handler = pthread_equal(pthread_self(), thread); /* a thread cannot join itself */
     pthread_mutex_lock(&link->lock);

@@ -29,7 +29,7 @@ void dw_link_free(dw_link *link)
     pthread_cond_destroy(&link->lifetime.idle);
     pthread_cond_destroy(&link->io.standby);
     pthread_mutex_destroy(&link->lock);
-    dw_owner_end(&link->owner);
+    dw_fork_guard_end(&link->fork_guard);
     dw_mem_release(&allocator, link, sizeof *link);
 }
 

@@ -147,7 +147,7 @@ dw_status dw_link_wait_any(dw_link *const *links, size_t n, uint32_t tag, int wa
     all.wake_fd = wake_fd;
     all.n = 0;
     for (size_t i = 0; i < n; i++)
-        if (links[i] && dw_owner_is_us(&links[i]->owner)) claim(&all, links[i]);
+        if (links[i] && dw_fork_guard_is_ours(&links[i]->fork_guard)) claim(&all, links[i]);
     bool has_come, is_late;
     do {
         is_late = now_ns >= deadline_ns;

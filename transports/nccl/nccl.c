@@ -120,7 +120,7 @@ static dw_status end_ways(nccl_end *end)
     for (int tries = 0; tries < 3 && !entered; tries++)
         entered = dw_nccl_device_enter(&end->nccl->device, &mode);
     if (!entered) return DW_PENDING;
-    dw_status out = dw_nccl_way_end(&end->out), in = dw_nccl_way_end(&end->in);
+    dw_status out = dw_nccl_direction_end(&end->out), in = dw_nccl_direction_end(&end->in);
     dw_nccl_device_leave(&end->nccl->device, mode);
     return out == DW_OK ? in : out;
 }
@@ -212,8 +212,8 @@ static dw_status nccl_open(void *context, const dw_transport_open *given)
         status = dw_say(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d",
                         end->nccl->device.ordinal);
     } else if (status == DW_OK) {
-        status = dw_nccl_way_make(&end->out, end->nccl, true, how->why);
-        if (status == DW_OK) status = dw_nccl_way_make(&end->in, end->nccl, false, how->why);
+        status = dw_nccl_direction_make(&end->out, end->nccl, true, how->why);
+        if (status == DW_OK) status = dw_nccl_direction_make(&end->in, end->nccl, false, how->why);
         if (status == DW_OK) status = dw_nccl_agree(end, how, deadline);
         dw_nccl_device_leave(&end->nccl->device, mode);
     }
@@ -255,17 +255,17 @@ static dw_status nccl_recv(void *context, void *request_room, void *room, size_t
 }
 
 /* Enters the context and runs a step of one direction. Returns whether it made progress. */
-static bool step(nccl_end *end, nccl_way *way, dw_status *status)
+static bool step(nccl_end *end, nccl_direction *direction, dw_status *status)
 {
     int mode;
     bool moved = false;
     *status = DW_OK;
-    if (!dw_nccl_way_is_busy(way)) return false;
+    if (!dw_nccl_direction_is_busy(direction)) return false;
     if (!dw_nccl_device_enter(&end->nccl->device, &mode)) {
         *status = DW_ERR_IO;
         return false;
     }
-    moved = dw_nccl_way_step(way);
+    moved = dw_nccl_direction_step(direction);
     dw_nccl_device_leave(&end->nccl->device, mode);
     if (moved) end->moved_ns = dw_now_ns();
     return moved;
@@ -296,12 +296,12 @@ static dw_status go_on_sending(nccl_end *end, nccl_request *request)
     if (!request->is_wanted) {
         request->is_wanted = true;
         end->moved_ns = dw_now_ns();
-        dw_nccl_way_begin(&end->out, request->data, request->len, request->is_on_device);
+        dw_nccl_direction_begin(&end->out, request->data, request->len, request->is_on_device);
     }
     dw_status status;
     step(end, &end->out, &status);
     if (status != DW_OK) return status;
-    return dw_nccl_way_is_busy(&end->out) ? DW_PENDING : DW_OK;
+    return dw_nccl_direction_is_busy(&end->out) ? DW_PENDING : DW_OK;
 }
 
 /* Copies a short message to where the link wants it. A copy to the GPU is synchronous, because the
@@ -338,7 +338,7 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
         end->receives_long = true;
         end->moved_ns = dw_now_ns();
         notes->long_asked = ++end->longs_in;
-        dw_nccl_way_begin(&end->in, request->data, *len, request->is_on_device);
+        dw_nccl_direction_begin(&end->in, request->data, *len, request->is_on_device);
     }
     /* Send GO before anything is enqueued. A receive would otherwise wait on the GPU for a peer
      * that does not know of it yet. */
@@ -348,7 +348,7 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
     step(end, &end->in, &status);
     *len = end->in.len;
     if (status != DW_OK) return status;
-    if (dw_nccl_way_is_busy(&end->in)) return DW_PENDING;
+    if (dw_nccl_direction_is_busy(&end->in)) return DW_PENDING;
     end->receives_long = false;
     return DW_OK;
 }
@@ -358,15 +358,15 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
     nccl_end *end = context;
     nccl_request *request = request_room;
     nccl_notes *notes = &end->notes;
-    const nccl_way *way = request->sends ? &end->out : &end->in;
+    const nccl_direction *direction = request->sends ? &end->out : &end->in;
     *(request->sends ? &end->send_stirred : &end->recv_stirred) = false;
     pump(end, request->sends ? &end->recv_stirred : &end->send_stirred);
     dw_status status =
         request->sends ? go_on_sending(end, request) : go_on_receiving(end, request, len);
     if (request->sends && status == DW_OK) *len = request->len;
-    if (status == DW_PENDING && way->status != DW_OK) {
-        status = way->status;
-        *why = way->why;
+    if (status == DW_PENDING && direction->status != DW_OK) {
+        status = direction->status;
+        *why = direction->why;
         /* When a peer closes, its communicators fail as well. The error of the link behind says
          * more precisely what happened. */
         if (notes->status != DW_OK) status = notes->status;
@@ -378,7 +378,7 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
         dw_say(why, status, "the driver of GPU %d refused a context or a copy",
                end->nccl->device.ordinal);
     }
-    if (status == DW_PENDING && dw_nccl_way_is_busy(way)) sched_yield();
+    if (status == DW_PENDING && dw_nccl_direction_is_busy(direction)) sched_yield();
     if (status != DW_PENDING) *(request->sends ? &end->sending : &end->receiving) = false;
     return status;
 }
@@ -421,7 +421,7 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
     state->wire_received = end->received + end->in.moved_bytes + in_mid_note;
     if ((end->sending && end->send_stirred) || (end->receiving && end->recv_stirred)) {
         state->wake_ns = 0;
-    } else if ((end->sending && dw_nccl_way_is_busy(&end->out)) ||
+    } else if ((end->sending && dw_nccl_direction_is_busy(&end->out)) ||
                (end->receiving && end->receives_long)) {
         int64_t quiet = dw_now_ns() - end->moved_ns;
         int64_t nap = quiet < busy_ns ? 0 : quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;

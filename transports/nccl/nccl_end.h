@@ -6,7 +6,7 @@
  * | nccl.c         | the backend's table of functions; dw_nccl, which the links of a program share    |
  * | nccl_open.c    | the greeting of the two ends, and their communicators                            |
  * | nccl_notes.c   | notes: short messages, announcements of long ones, credit                        |
- * | nccl_way.c     | one direction of NCCL: chunks are staged, enqueued, completed                    |
+ * | nccl_direction.c     | one direction of NCCL: chunks are staged, enqueued, completed                    |
  * | nccl_library.c | loads NCCL                                                                       |
  * | nccl_device.c  | loads the CUDA driver                                                            |
  *
@@ -22,7 +22,7 @@
  * - Both ends must know the sizes of all sends and receives in advance, because NCCL does not
  *   compare them: it writes past the end of a receive that is too small, and one that is too large
  *   hangs. So a long message is announced (LONG), requested when there is room for it (GO), and cut
- *   into chunks in the same way at both ends.
+ *   into chunks in the same direction at both ends.
  * - Nothing is enqueued on the GPU before both ends are ready for it. A receive that waits there
  *   occupies the GPU, and the program's next cudaDeviceSynchronize waits for it.
  * - Each direction has its own communicator and stream, on which both ends enqueue the same
@@ -48,7 +48,8 @@ struct dw_nccl {
     pthread_mutex_t lock; /* held while the communicator of the program is split */
 };
 
-/* ---- nccl_way.c: one direction --------------------------------------------------------------- */
+/* ---- nccl_direction.c: one direction
+ * --------------------------------------------------------------- */
 
 enum {
     /* a timeout counts progress in chunks, so they must not be too long */
@@ -63,7 +64,7 @@ typedef struct nccl_slot {
     size_t len;
 } nccl_slot;
 
-typedef struct nccl_way {
+typedef struct nccl_direction {
     const dw_nccl *nccl;
     dw_nccl_comm comm;
     dw_nccl_stream stream;
@@ -73,23 +74,24 @@ typedef struct nccl_way {
     unsigned head, n; /* slots [head, head + n) are in use, oldest first, modulo DW_NCCL_SLOTS */
     bool is_issuing;  /* NCCL has not enqueued the newest chunk yet */
     /* The message that is being transferred: */
-    unsigned char *data; /* only read if this way sends */
+    unsigned char *data; /* only read if this direction sends */
     bool is_on_device;
     size_t len, posted, done; /* bytes enqueued, bytes completed */
     uint64_t moved_bytes;     /* bytes of all messages so far */
-    dw_status status;         /* not DW_OK: the way has failed */
+    dw_status status;         /* not DW_OK: the direction has failed */
     dw_why why;
-} nccl_way;
+} nccl_direction;
 
 /* All of these must be called between dw_nccl_device_enter and _leave. make: creates the stream and
  * the slots; the communicator comes later. */
-dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, bool sends, dw_why *why);
-void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, bool is_on_device);
-bool dw_nccl_way_step(nccl_way *way); /* returns whether it made progress */
-bool dw_nccl_way_is_busy(const nccl_way *way);
+dw_status dw_nccl_direction_make(nccl_direction *direction, const dw_nccl *nccl, bool sends,
+                                 dw_why *why);
+void dw_nccl_direction_begin(nccl_direction *direction, void *data, size_t len, bool is_on_device);
+bool dw_nccl_direction_step(nccl_direction *direction); /* returns whether it made progress */
+bool dw_nccl_direction_is_busy(const nccl_direction *direction);
 /* Aborts the communicator and frees everything. DW_PENDING: the GPU still uses the memory, which is
  * then never freed. */
-dw_status dw_nccl_way_end(nccl_way *way);
+dw_status dw_nccl_direction_end(nccl_direction *direction);
 
 /* ---- nccl_notes.c ---------------------------------------------------------------------------- */
 
@@ -139,7 +141,7 @@ void dw_nccl_notes_listen(nccl_notes *notes); /* begins to receive the next note
 typedef struct nccl_end {
     dw_nccl *nccl;
     nccl_notes notes;
-    nccl_way out, in;
+    nccl_direction out, in;
     uint64_t longs_in; /* long messages of the peer that were requested so far */
     bool receives_long;
     bool sending, receiving; /* the link has a send, a receive in progress */

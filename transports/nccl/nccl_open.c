@@ -260,8 +260,8 @@ static dw_status make_both(nccl_meeting *m)
     if (end->nccl->user_comm) pthread_mutex_lock(&end->nccl->lock);
     for (int i = 0; i < 2 && status == DW_OK; i++) {
         /* Rank 0 sends on the first communicator, rank 1 on the second. */
-        nccl_way *way = i == m->rank ? &end->out : &end->in;
-        status = make_comm(m, i, &way->comm);
+        nccl_direction *direction = i == m->rank ? &end->out : &end->in;
+        status = make_comm(m, i, &direction->comm);
     }
     if (end->nccl->user_comm) pthread_mutex_unlock(&end->nccl->lock);
     return status;

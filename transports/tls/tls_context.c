@@ -9,12 +9,12 @@
 #include "base/mem.h"
 #include "common/opening.h"
 #include "common/report.h"
+#include "tls/tls_error.h"
 #include "tls/tls_gate.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
 #include "tls/tls_secret.h"
 #include "tls/tls_socket.h"
-#include "tls/tls_words.h"
 
 /* AES-GCM is safe for 2^24.5 records of 16 KiB under one key (RFC 8446, 5.5). */
 static const uint64_t records_per_key = UINT64_C(1) << 22;
@@ -94,7 +94,7 @@ static dw_status open_pem(const pem_part *part, BIO **pem, dw_why *why)
     }
     if (*pem) return DW_OK;
     return dw_say(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
-                  dw_tls_last_words());
+                  dw_tls_last_error());
 }
 
 static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
@@ -113,7 +113,7 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
     return dw_say(why, DW_ERR_CONFIG,
                   "the %s in %.100s cannot be used (%s); use PEM without a passphrase, and "
                   "a key that matches the certificate",
-                  part->what, place, dw_tls_last_words());
+                  part->what, place, dw_tls_last_error());
 }
 
 static dw_status setup_certificates(dw_tls_context *context, const dw_tls_options *options,
@@ -205,7 +205,7 @@ static dw_status fill_context(dw_tls_context *context, const dw_tls_options *opt
     if (!restrict_protocol(context->ssl)) {
         return dw_say(why, DW_ERR_UNSUPPORTED,
                       "this machine's OpenSSL refuses a setting that TLS 1.3 needs here: %s",
-                      dw_tls_last_words());
+                      dw_tls_last_error());
     }
     context->uses_group_key = has_group_key;
     return has_group_key ? dw_tls_psk_setup(context, options, why)

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "common/report.h"
+#include "tls/tls_error.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
 #include "tls/tls_secret.h"
-#include "tls/tls_words.h"
 
 static const char prefix[4] = {'d', 'w', '1', ' '};
 
@@ -192,7 +192,7 @@ dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *option
     dw_status status = take_key(context, options, why);
     if (status != DW_OK) return status;
     if (RAND_bytes(context->dummy_key, sizeof context->dummy_key) != 1) {
-        return dw_say(why, DW_ERR_IO, "cannot get random numbers: %s", dw_tls_last_words());
+        return dw_say(why, DW_ERR_IO, "cannot get random numbers: %s", dw_tls_last_error());
     }
     if (context->role == DW_LINK_LISTEN) {
         SSL_CTX_set_psk_find_session_callback(context->ssl, find_key);

@@ -9,7 +9,7 @@
  * | tls_secret.c   | opens files that only their owner may read                              |
  * | tls_stream.c   | one connection: handshake, records, key updates, close                  |
  * | tls_socket.c   | the BIO through which OpenSSL uses the socket                           |
- * | tls_words.c    | the text of OpenSSL's last error                                        |
+ * | tls_error.c    | the text of OpenSSL's last error                                        |
  * | no_tls.c       | stands in for all of these in a build without OpenSSL                   |
  */
 #ifndef DW_TLS_STATE_H

@@ -10,9 +10,9 @@
 
 #include "base/mem.h"
 #include "common/report.h"
+#include "tls/tls_error.h"
 #include "tls/tls_gate.h"
 #include "tls/tls_state.h"
-#include "tls/tls_words.h"
 
 enum { RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH };
 
@@ -110,7 +110,7 @@ static void explain(dw_stream *stream, const char *doing)
         snprintf(stream->text, sizeof stream->text, "%s", phrases[i].text);
         return;
     }
-    snprintf(stream->text, sizeof stream->text, "%s (%s)", doing, dw_tls_last_words());
+    snprintf(stream->text, sizeof stream->text, "%s (%s)", doing, dw_tls_last_error());
 }
 
 /* ---- Handshake ------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reading.h - checks a frame's parameters and entries against the rules of its codec. */
-#ifndef DW_READING_H
-#define DW_READING_H
+ * inspect.h - checks a frame's parameters and entries against the rules of its codec. */
+#ifndef DW_INSPECT_H
+#define DW_INSPECT_H
 
 #include "codecs/plan.h"
 

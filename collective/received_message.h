@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * received.h - messages that a group has in memory: those that have arrived, and those that it
- * keeps until they are acknowledged or an operation has ended.
+ * received_message.h - messages that a group has in memory: those that have arrived, and those that
+ * it keeps until they are acknowledged or an operation has ended.
  *
  * Memory: long messages stay where their link has put them; the others are in blocks that the pool
  * uses again. Threads: the pool has a lock of its own; lists belong to whoever has them. */
-#ifndef DW_GROUP_RECEIVED_H
-#define DW_GROUP_RECEIVED_H
+#ifndef DW_GROUP_RECEIVED_MESSAGE_H
+#define DW_GROUP_RECEIVED_MESSAGE_H
 
 #include <pthread.h>
 

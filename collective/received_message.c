@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * received.c - memory for messages that arrived. Blocks have a power of two as their size and are
- * used again, so that nothing is allocated once an operation has run. Long messages stay where the
- * link has put them. */
-#include "received.h"
+ * received_message.c - memory for messages that arrived. Blocks have a power of two as their size
+ * and are used again, so that nothing is allocated once an operation has run. Long messages stay
+ * where the link has put them. */
+#include "received_message.h"
 
 #include <string.h>
 

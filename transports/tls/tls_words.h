@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0
- * tls_words.h - the text of OpenSSL's last error. */
-#ifndef DW_TLS_WORDS_H
-#define DW_TLS_WORDS_H
-
-/* Also empties the error queue of OpenSSL. */
-const char *dw_tls_last_words(void);
-
-#endif
