@@ -477,8 +477,8 @@ static const char *const forgeries[] = {
     "an extent is zero",   "names no version",      "names no frame",      "a residual is f32",
     "digest does not fit", "length does not match", "stands for no value", "its rate needs"};
 
-/* Imports a state in which one byte of header or values has another value, under checksums that
- * match. Adds what is said about it to *said. */
+/* Imports a state in which one byte of header or values has another value, or a field is 0, under
+ * checksums that match. Adds what is said about it to *said. */
 static void forge(test_pair *pair, const uint8_t *saved, size_t len, size_t at, unsigned *said)
 {
     static const uint8_t values[] = {0, 1, 2, 4, 0x7f, 0xff};
@@ -486,6 +486,7 @@ static void forge(test_pair *pair, const uint8_t *saved, size_t len, size_t at, 
     for (size_t v = 0; v < sizeof values; v++) {
         memcpy(bad, saved, len);
         bad[at] = values[v];
+        if (values[v] == 0 && at % 8 == 0) memset(bad + at, 0, 8); /* a whole field */
         if (at >= 96) dw_put(bad + 80, dw_digest_bytes(bad + 96, len - 96), 8);
         dw_put(bad + 88, dw_digest_bytes(bad, 88), 8);
         if (!dw_encoder_import(pair->encoder, bad, len)) continue;

@@ -233,6 +233,37 @@ TEST(a_write_that_fails_changes_nothing)
     close_rig(&r);
 }
 
+/* The call fails, no copy counts as lost, and the same call is made again. */
+TEST(a_store_that_has_no_memory_loses_nothing)
+{
+    rig r;
+    dw_key keys[AT_ONCE];
+    int refused = 0;
+    open_rig(&r, "delta:bits=4,prev=f32", 0);
+    r.backing.has_no_memory = true;
+    for (int i = 0; i < VISITS; i++) {
+        dw_tensor x = draw(&r, keys), y = output(&r, 0);
+        dw_status status;
+        test_pair_pass(&r.plain, keys, &x, &y);
+        assert_int_equal(dw_encoder_prefetch(r.plain.encoder, keys, AT_ONCE), DW_OK);
+        assert_int_equal(dw_encoder_prefetch(r.paged.encoder, keys, AT_ONCE), DW_OK);
+        r.backing.writes_fail = i % 2 ? 4 : 0;
+        r.backing.reads_fail = i % 2 ? 0 : 4;
+        while ((status = dw_encode(r.paged.encoder, keys, &x, NULL, r.paged.frame, r.paged.cap,
+                                   &r.paged.len)) == DW_ERR_NO_MEMORY)
+            refused++;
+        r.backing.writes_fail = r.backing.reads_fail = 0;
+        assert_int_equal(status, DW_OK);
+        expect_same_frames(&r);
+        assert_int_equal(test_pair_decode(&r.paged, &y), DW_OK);
+        test_pair_take_reply(&r.plain);
+        test_pair_take_reply(&r.paged);
+    }
+    assert_true(refused > VISITS / 4);
+    assert_int_equal(test_encoder_counters(r.paged.encoder).lost_copies, 0);
+    close_rig(&r);
+}
+
 /* What was lost is counted; an encoder sends x itself, a decoder asks for it. */
 TEST(a_copy_that_cannot_be_read_is_sent_again)
 {

@@ -19,6 +19,7 @@ typedef struct test_backing {
     /* Of so many writes, or reads, one fails; 0: none. Half of the writes that fail have a number
      * all the same, and the others return OK without one. */
     uint64_t writes_fail, reads_fail;
+    bool has_no_memory; /* is why they fail; then no copy is lost */
     uint8_t *records[TEST_BACKING_RECORDS];
     uint64_t bytes[TEST_BACKING_RECORDS];
     uint64_t n, writes, reads, lost, prefetched; /* n: records that are held */
@@ -41,7 +42,7 @@ static inline dw_status test_backing_write(void *context, const void *copy, uint
 {
     test_backing *b = test_backing_lock(context);
     bool fails = b->writes_fail && test_next(&b->random) % b->writes_fail == 0;
-    bool has_no_number = fails && test_next(&b->random) % 2;
+    bool has_no_number = fails && !b->has_no_memory && test_next(&b->random) % 2;
     uint64_t at = 0;
     while (at + 1 < TEST_BACKING_RECORDS && b->records[at]) at++;
     bool is_full = b->records[at] != NULL;
@@ -55,6 +56,7 @@ static inline dw_status test_backing_write(void *context, const void *copy, uint
     assert_false(is_full);
     *record = has_no_number ? 0 : at + 1;
     if (!fails || has_no_number) return DW_OK;
+    if (b->has_no_memory) return DW_ERR_NO_MEMORY;
     snprintf(why->text, sizeof why->text, "%s", test_backing_full);
     return DW_ERR_LIMIT; /* becomes IO */
 }
@@ -67,14 +69,15 @@ static inline dw_status test_backing_read(void *context, uint64_t record, void *
     uint64_t held_bytes = b->bytes[record - 1];
     bool is_lost = b->reads_fail && test_next(&b->random) % b->reads_fail == 0;
     b->reads++;
-    b->lost += is_lost;
+    b->lost += is_lost && !b->has_no_memory;
     test_backing_unlock(b);
     (void)why;
     assert_non_null(held);
     assert_int_equal(held_bytes, bytes);
     memcpy(copy, held, bytes);
     if (is_lost) memset(copy, 0xee, bytes);
-    return is_lost ? DW_ERR_CORRUPT : DW_OK;
+    if (!is_lost) return DW_OK;
+    return b->has_no_memory ? DW_ERR_NO_MEMORY : DW_ERR_CORRUPT;
 }
 
 static inline void test_backing_prefetch(void *context, uint64_t record)
