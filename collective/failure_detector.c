@@ -17,13 +17,18 @@ enum { EARLY_WORTH = 16 };
 /* A rank that waits tells the others so after every PINGS-th part of timeout_ms. */
 enum { PINGS = 8 };
 
+/* What a rank owes, and for whom it may be waiting itself: with a digest for the results of all
+ * others, with a result for their contributions, with what is its own for nobody. So a rank that
+ * owes less is not to blame while another one owes more. */
+typedef enum debt { DEBT_DIGEST, DEBT_RESULT, DEBT_OWN } debt;
+
 /* A rank that keeps this one waiting. */
 typedef struct debtor {
     uint32_t rank; /* UINT32_MAX: none */
     int64_t for_ns;
     uint64_t slot;
-    bool is_own; /* it could do what it owes without waiting for another rank */
-    bool takes;  /* what it owes is to take messages, not to send them */
+    debt owes;
+    bool takes; /* what it owes is to take messages, not to send them */
 } debtor;
 
 void dw_failure_detector_hear(dw_peer *peer)
@@ -40,8 +45,8 @@ void dw_failure_detector_hear_early(dw_peer *peer, uint64_t bytes)
 
 static void consider(debtor *worst, debtor one)
 {
-    if (worst->rank == UINT32_MAX || one.is_own > worst->is_own ||
-        (one.is_own == worst->is_own && one.for_ns > worst->for_ns))
+    if (worst->rank == UINT32_MAX || one.owes > worst->owes ||
+        (one.owes == worst->owes && one.for_ns > worst->for_ns))
         *worst = one;
 }
 
@@ -118,13 +123,14 @@ static void look_at(const dw_exchange *exchange, const dw_group_slot *slot, int6
         int64_t since_ns = dw_failure_detector_silent_since(settings, peer, slot->now.start_ns);
         bool is_own = slot->reduce.owes[r] > 0 ||
                       (slot->now.job.operation != DW_ALL_REDUCE && slot->gather.owes[r] > 0);
+        debt owes = is_own ? DEBT_OWN : slot->gather.owes[r] > 0 ? DEBT_RESULT : DEBT_DIGEST;
         if (owes_any(slot, r))
-            consider(worst, (debtor){r, now_ns - since_ns, slot->number, is_own, false});
+            consider(worst, (debtor){r, now_ns - since_ns, slot->number, owes, false});
         if (peer->refused_ns == 0 || !lacks_any(exchange, slot, r)) continue;
         since_ns = later(slot->now.start_ns, later(peer->vigil.moved_ns, peer->refused_ns));
         /* A link that is slow, but moves, must not hide a rank that owes a result. */
         if (now_ns - since_ns > limit_ns / PINGS)
-            consider(worst, (debtor){r, now_ns - since_ns, slot->number, true, true});
+            consider(worst, (debtor){r, now_ns - since_ns, slot->number, DEBT_OWN, true});
     }
 }
 
@@ -141,7 +147,7 @@ static void ping(dw_exchange *exchange, const debtor *worst)
     for (uint32_t r = 0; r < exchange->settings.ranks; r++) {
         if (!exchange->peers[r].link || exchange->peers[r].is_closed) continue;
         dw_message head = {.kind = DW_MESSAGE_PING,
-                           .rank = worst->is_own ? worst->rank : UINT32_MAX};
+                           .rank = worst->owes == DEBT_OWN ? worst->rank : UINT32_MAX};
         dw_peer_notify(&exchange->peers[r], &head, NULL, 0);
     }
 }
@@ -164,10 +170,10 @@ void dw_failure_detector_check(dw_exchange *exchange, int64_t now_ns, int64_t *p
         look_at(exchange, slot, now_ns, &worst);
     if (worst.rank == UINT32_MAX) return;
     int64_t limit_ns = (int64_t)settings->timeout_ms * DW_NS_PER_MS;
-    if (worst.is_own ? (double)worst.for_ns > OWN_LIMIT * (double)limit_ns
-                     : worst.for_ns > limit_ns) {
+    bool is_own = worst.owes == DEBT_OWN;
+    if (is_own ? (double)worst.for_ns > OWN_LIMIT * (double)limit_ns : worst.for_ns > limit_ns) {
         uint32_t rank = worst.rank, behind = exchange->peers[rank].waits_for;
-        if (!worst.is_own && behind < settings->ranks && behind != settings->rank) rank = behind;
+        if (!is_own && behind < settings->ranks && behind != settings->rank) rank = behind;
         dw_failure_set(&exchange->failure, DW_ERR_TIMEOUT, rank,
                        worst.takes ? "slot %llu: rank %u has taken nothing for %lld ms"
                                    : "slot %llu: rank %u has sent nothing for %lld ms; has it "

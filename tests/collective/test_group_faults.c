@@ -201,33 +201,44 @@ TEST(a_rank_may_leave_when_it_has_finished)
     rig_close(&rig);
 }
 
-/* Ranks 0 and 2 start the operation, and rank 1 does not. Both must name rank 1. In the first world
- * the whole buffer is the part of rank 2, so rank 0 waits only for a result of rank 2, which itself
- * waits for rank 1. */
+/* One rank does not start the operation, and the others must name it. In the first and the last
+ * world the whole buffer is the part of rank 2. In the first one, rank 0 waits only for a result of
+ * rank 2, which itself waits for rank 1. In the last one, ranks 0 and 1 wait for a result of rank
+ * 2, and for digests of each other, which come after the result. */
 TEST(late_rank_is_named_at_all_ranks)
 {
     static deed act;
-    static const char *const uris[] = {"loop://faults-%d",
-                                       "shaped:loss=10%,seed=11/loop://faults-%d"};
-    for (int u = 0; u < 2; u++) {
-        /* With a short limit on a busy machine, ranks 0 and 2 are late for each other, too. */
+    static const struct {
+        const char *uri;
+        uint64_t n;
+        int late, verifies;
+    } worlds[] = {{"loop://faults-%d", 100, 1, 0},
+                  {"shaped:loss=10%,seed=11/loop://faults-%d", FLOATS, 1, 0},
+                  {"loop://faults-%d", 100, 2, 1}};
+    for (int u = 0; u < 3; u++) {
+        int late = worlds[u].late, other = 3 - late;
+        /* With a short limit on a busy machine, the other ranks are late for each other, too. */
         bool is_named = false;
         for (uint32_t limit = 400; !is_named; limit *= 4) {
             group_rig rig;
-            rig_link(&rig, uris[u], 3, "raw:f32", NULL);
-            for (int r = 0; r < 3; r++) rig.config[r].timeout_ms = limit;
+            rig_link(&rig, worlds[u].uri, 3, "raw:f32", NULL);
+            for (int r = 0; r < 3; r++) {
+                rig.config[r].timeout_ms = limit;
+                rig.config[r].verify = worlds[u].verifies;
+            }
             rig_open(&rig);
-            prepare(&act, &rig, DW_ALL_REDUCE, u == 0 ? 100 : FLOATS);
-            act.skips[1] = 1;
+            prepare(&act, &rig, DW_ALL_REDUCE, worlds[u].n);
+            act.skips[late] = 1;
             run_all(&act);
-            is_named = (rig_failed_rank(rig.group[0]) == 1 && rig_failed_rank(rig.group[2]) == 1) ||
+            is_named = (rig_failed_rank(rig.group[0]) == late &&
+                        rig_failed_rank(rig.group[other]) == late) ||
                        limit > SUITE_LONGEST_LIMIT_MS;
             if (is_named) {
-                has_failed(&act, 0, DW_ERR_TIMEOUT, 1, 1);
-                has_failed(&act, 2, DW_ERR_TIMEOUT, 1, 1);
+                has_failed(&act, 0, DW_ERR_TIMEOUT, late, late);
+                has_failed(&act, other, DW_ERR_TIMEOUT, late, late);
                 /* The late rank learns it at its next call. */
-                act.status[1] = dw_group_run(rig.group[1], &act.job[1], PATIENCE_MS);
-                has_failed(&act, 1, DW_ERR_TIMEOUT, 1, 1);
+                act.status[late] = dw_group_run(rig.group[late], &act.job[late], PATIENCE_MS);
+                has_failed(&act, late, DW_ERR_TIMEOUT, late, late);
             }
             rig_close(&rig);
         }
