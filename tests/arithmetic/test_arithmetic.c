@@ -181,6 +181,21 @@ TEST(one_bit_is_the_sign)
 }
 
 /* All 65536 dithers are different and symmetric in (-1/2, 1/2), and none of them moves a zero. */
+/* The magnitude of a signalling NaN is less than that of the quiet one that a difference is. */
+TEST(x_is_coded_directly_where_it_is_smaller_and_finite)
+{
+    static const struct {
+        uint32_t x, delta;
+        int is_better;
+    } cases[] = {{0x3f800000, 0x40000000, 1}, {0x40000000, 0x3f800000, 0},
+                 {0x3f800000, 0x3f800000, 0}, {0x3f800000, 0x7fc00000, 1},
+                 {0x7f800000, 0x7fc00000, 0}, {0x7f800001, 0x7fc00001, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dw_extremes x = {.negative = cases[i].x}, delta = {.positive = cases[i].delta};
+        assert_int_equal(dw_is_direct_better(x, delta), cases[i].is_better);
+    }
+}
+
 TEST(dithers_are_the_middles_of_equal_parts)
 {
     for (uint32_t part = 0; part < 65536; part++) {
