@@ -404,13 +404,14 @@ typedef struct dw_allocator {
  * | cache_bytes | an object moves copies here that were not used for the longest time, until     |
  * |             | those in memory, with what the call needs, take no more bytes                  |
  * | write       | stores a copy of `bytes` bytes, and returns its number, which is not 0         |
- * | read        | reads a record into memory. NO_MEMORY is the error of the call. After other    |
- * |             | errors the object continues as if it had never held the copy, and counts it    |
+ * | read        | reads a record into memory, and never other bytes, which residuals would not   |
+ * |             | show. NO_MEMORY is the error of the call. After any other status but OK the    |
+ * |             | object continues as if it had never held the copy, and counts it               |
  * | prefetch    | the record will soon be read; may do nothing                                   |
  * | release     | the record is not needed any more; cannot fail                                 |
  * | context     | is passed to all of them                                                       |
  *
- * If write fails, the call returns IO or NO_MEMORY, with the sentence in *why, and nothing has
+ * If write fails, the call returns IO, with the sentence in *why, or NO_MEMORY, and nothing has
  * changed. */
 typedef struct dw_backing {
     uint64_t cache_bytes;
@@ -428,7 +429,8 @@ typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_pl
 /* What an object uses of the program. Zero means the default, and so does NULL for all of it. The
  * struct is copied; what it points to, but for the GPU, must outlive the object. parallel_for calls
  * task(task_context, i) once for every i < n, in any order and in any threads, and returns when all
- * calls have returned. Results do not depend on it. It is not called for small tensors. */
+ * calls have returned; it cannot fail: what no thread takes, it calls itself. Results do not depend
+ * on it. It is not called for small tensors. */
 typedef struct dw_host {
     size_t struct_size;                /* sizeof(dw_host) */
     dw_allocator allocator;            /* of main memory; functions NULL: malloc and free */

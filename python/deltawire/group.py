@@ -378,17 +378,24 @@ class Group(Shared):
         """(slot, piece of state) of all that the codecs keep. Errors: those of state_dict."""
         pieces: "list[tuple[int, bytes]]" = []
 
-        def visit(_: Any, slot: int, saved: Any, length: int) -> int:
-            pieces.append((slot, ffi.buffer(saved, length)[:]))
-            return 0
+        errors: "list[BaseException]" = []
 
-        busy = "an operation is in progress: wait for all of them first"
+        def visit(_: Any, slot: int, saved: Any, length: int) -> int:
+            try:
+                pieces.append((slot, ffi.buffer(saved, length)[:]))
+            except BaseException as error:
+                errors.append(error)
+            return ARGUMENT if errors else 0
+
+        def export(handle: Any) -> None:
+            status = net.dw_group_export(handle, callback, ffi.NULL)
+            for error in errors:
+                raise error
+            busy = "an operation is in progress: wait for all of them first"
+            self._check(status, busy, False)
+
         callback = ffi.callback("dw_group_saved_visit", visit, error=ARGUMENT)
-        self._ask(
-            lambda handle: self._check(
-                net.dw_group_export(handle, callback, ffi.NULL), busy, False
-            )
-        )
+        self._ask(export)
         return pieces
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ static dw_held *intact(dw_decoder *decoder, dw_key key)
     /* Copies on a device are not verified here, nor compact ones, whose digest is that of the
      * floats they were made of; damage shows in the digest after the next delta. */
     if (!held->now.audit || !kernels || dw_compact_bits(held->dtype)) return held;
-    if (!held->now.data) return held; /* the backing store has digests of its own */
+    if (!held->now.data) return held; /* the backing store answers for it */
     dw_audit audit = dw_audit_of(held->now.audit, key, held->now.version);
     uint64_t sum =
         dw_state_sum(kernels, held->now.data, held->dtype, (uint64_t)held->t * held->c, audit);

@@ -105,6 +105,7 @@ static dw_status write_record(dw_paging *paging, const void *slot, uint64_t byte
     const dw_slot_copier *copier = &paging->copier;
     dw_status status = DW_OK;
     uint64_t number = 0;
+    paging->why->text[0] = 0; /* whatever failed before */
     if (copier->copy && !make_staged(paging, bytes)) return DW_ERR_NO_MEMORY;
     if (copier->copy)
         status = copier->copy(copier->context, paging->staged, slot, bytes, paging->why);
@@ -115,7 +116,9 @@ static dw_status write_record(dw_paging *paging, const void *slot, uint64_t byte
     if (!status && !number)
         status = dw_say(paging->why, DW_ERR_IO, "host.backing has written a copy without a number");
     if (!status) *record = number;
-    return status && status != DW_ERR_NO_MEMORY ? DW_ERR_IO : status;
+    if (!status || status == DW_ERR_NO_MEMORY) return status;
+    return paging->why->text[0] ? DW_ERR_IO
+                                : dw_say(paging->why, DW_ERR_IO, "host.backing cannot write");
 }
 
 static dw_status page_out(dw_paging *paging, dw_held *held, dw_copy *copy)

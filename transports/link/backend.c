@@ -13,7 +13,8 @@ bool dw_backend_create(dw_link_backend *backend, const dw_transport *transport,
 
 dw_status dw_backend_open(dw_link_backend *backend, const dw_transport_open *how)
 {
-    dw_status status = backend->transport.open(backend->endpoint, how);
+    dw_status status = dw_backend_said(backend->transport.open(backend->endpoint, how));
+    if (status == DW_PENDING) status = DW_ERR_IO; /* there is nothing to wait for */
     backend->is_open = status == DW_OK;
     return status;
 }

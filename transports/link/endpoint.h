@@ -61,6 +61,11 @@ typedef struct dw_link_backend {
 bool dw_backend_create(dw_link_backend *backend, const dw_transport *transport,
                        const dw_allocator *allocator);
 dw_status dw_backend_open(dw_link_backend *backend, const dw_transport_open *how);
+/* What a call of the backend has returned; IO for what is no dw_status. */
+static inline dw_status dw_backend_said(dw_status status)
+{
+    return status > DW_PENDING ? DW_ERR_IO : status;
+}
 void dw_backend_poll(dw_link_backend *backend, bool asks_kernel, int64_t now_ns);
 dw_transport_state dw_backend_state(const dw_link_backend *backend);
 void dw_backend_count(dw_link_backend *backend, const dw_transport_state *state,

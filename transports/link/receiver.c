@@ -17,9 +17,9 @@ static dw_status begin_recv(dw_receiver *receiver)
 {
     const dw_transport *transport = &receiver->backend->transport;
     memset(receiver->request, 0, transport->request_bytes);
-    return transport->recv(receiver->backend->endpoint, receiver->request,
-                           dw_buffer_wire(receiver->receiving),
-                           DW_LINK_HEADER_BYTES + receiver->receiving->cap);
+    return dw_backend_said(transport->recv(receiver->backend->endpoint, receiver->request,
+                                           dw_buffer_wire(receiver->receiving),
+                                           DW_LINK_HEADER_BYTES + receiver->receiving->cap));
 }
 
 dw_status dw_receiver_start(dw_receiver *receiver, size_t room_bytes)
@@ -33,8 +33,17 @@ dw_status dw_receiver_start(dw_receiver *receiver, size_t room_bytes)
 
 dw_status dw_receiver_test(dw_receiver *receiver, size_t *len, dw_why *why)
 {
-    return receiver->backend->transport.test(receiver->backend->endpoint, receiver->request, len,
-                                             why);
+    const dw_transport *transport = &receiver->backend->transport;
+    size_t room = DW_LINK_HEADER_BYTES + receiver->receiving->cap;
+    dw_status status =
+        dw_backend_said(transport->test(receiver->backend->endpoint, receiver->request, len, why));
+    bool has_come = status == DW_OK && *len <= room,
+         needs_more = status == DW_ERR_BUFFER_TOO_SMALL && *len > room;
+    if (has_come || needs_more || (status != DW_OK && status != DW_ERR_BUFFER_TOO_SMALL))
+        return status;
+    return dw_say(why, DW_ERR_PROTOCOL, "the backend %s says that %zu bytes %s room for %zu",
+                  transport->scheme, *len, status == DW_OK ? "have come to" : "do not fit into",
+                  room);
 }
 
 void dw_receiver_drop(dw_receiver *receiver)
@@ -173,7 +182,7 @@ static dw_status ensure_receive(dw_receiver *receiver, dw_why *why)
     if (receiver->receiving) return DW_OK;
     dw_status status = await_message(receiver);
     if (status != DW_PENDING || !transport->turn) return status;
-    status = transport->turn(receiver->backend->endpoint, why);
+    status = dw_backend_said(transport->turn(receiver->backend->endpoint, why));
     return status == DW_OK ? DW_PENDING : status;
 }
 

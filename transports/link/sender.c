@@ -23,8 +23,8 @@ dw_status dw_sender_start(dw_sender *sender, dw_buffer *buffer)
     sender->sending = buffer;
     sender->started_ns = dw_now_ns();
     memset(sender->request, 0, transport->request_bytes);
-    dw_status status = transport->send(sender->backend->endpoint, sender->request, wire,
-                                       DW_LINK_HEADER_BYTES + buffer->len);
+    dw_status status = dw_backend_said(transport->send(sender->backend->endpoint, sender->request,
+                                                       wire, DW_LINK_HEADER_BYTES + buffer->len));
     sender->has_failed = status < 0;
     return status;
 }
@@ -50,8 +50,8 @@ void dw_sender_keep(dw_sender *sender)
 static dw_status test(dw_sender *sender, dw_why *why)
 {
     size_t len;
-    dw_status status =
-        sender->backend->transport.test(sender->backend->endpoint, sender->request, &len, why);
+    dw_status status = dw_backend_said(
+        sender->backend->transport.test(sender->backend->endpoint, sender->request, &len, why));
     sender->has_failed = status < 0;
     return status;
 }

@@ -56,7 +56,7 @@ bool dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *
     memset(notes->send_request, 0, notes->inner.request_bytes);
     dw_status status =
         notes->inner.send(notes->end, notes->send_request, notes->out, DW_NCCL_NOTE_HEADER + len);
-    if (status != DW_OK) {
+    if (status != DW_OK && status != DW_PENDING) {
         dw_why why;
         fail(notes,
              dw_say(&why, status, "the link behind NCCL refuses to send: %s",
@@ -85,7 +85,7 @@ void dw_nccl_notes_listen(nccl_notes *notes)
     memset(notes->recv_request, 0, notes->inner.request_bytes);
     dw_status status = notes->inner.recv(notes->end, notes->recv_request,
                                          notes->in[next_place(notes)], DW_NCCL_NOTE_BYTES);
-    if (status == DW_OK) return;
+    if (status == DW_OK || status == DW_PENDING) return;
     dw_why why;
     fail(notes,
          dw_say(&why, status, "the link behind NCCL refuses to receive: %s",
@@ -97,7 +97,7 @@ void dw_nccl_notes_listen(nccl_notes *notes)
 static bool sort_note(nccl_notes *notes, size_t len)
 {
     const unsigned char *note = notes->in[next_place(notes)];
-    if (len < DW_NCCL_NOTE_HEADER) return false;
+    if (len < DW_NCCL_NOTE_HEADER || len > DW_NCCL_NOTE_BYTES) return false;
     uint32_t kind = dw_get32(note), credit = dw_get32(note + 4);
     uint64_t value = dw_get64(note + 8), inside = len - DW_NCCL_NOTE_HEADER;
     if (credit > DW_NCCL_CREDITS - notes->credit) return false;

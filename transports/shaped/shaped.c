@@ -275,6 +275,7 @@ static void pump(shaped_endpoint *end)
             memset(end->inner.send, 0, end->inner.transport.request_bytes);
             end->status = end->inner.transport.send(end->inner.endpoint, end->inner.send,
                                                     end->head->data, end->head->len);
+            if (end->status == DW_PENDING) end->status = DW_OK; /* as the link takes it */
             if (end->status != DW_OK) return;
             end->inner.is_sending = true;
         }

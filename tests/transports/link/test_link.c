@@ -109,12 +109,18 @@ TEST(a_loop_needs_a_free_name)
  * the hello received. */
 typedef struct hasty_end {
     unsigned char *room;
+    size_t cap;
     bool has_failed_to_send;
 } hasty_end;
 
+/* What it does against the rules: a message that is longer than the room, one that fits and is
+ * called too long, and an error of the system in place of a dw_status, from test and from open. */
+typedef enum sloppiness { CAREFUL, TOO_LONG, NOT_TOO_LONG, ERRNO, ERRNO_AT_OPEN } sloppiness;
+static sloppiness hasty_is;
+
 static dw_status hasty_open(void *endpoint, const dw_transport_open *how)
 {
-    return DW_OK;
+    return hasty_is == ERRNO_AT_OPEN ? (dw_status)5 : DW_OK;
 }
 
 static dw_status hasty_close(void *endpoint)
@@ -132,6 +138,7 @@ static dw_status hasty_recv(void *endpoint, void *request, void *room, size_t ca
 {
     assert_true(cap >= DW_LINK_HEADER_BYTES + 32);
     ((hasty_end *)endpoint)->room = room;
+    ((hasty_end *)endpoint)->cap = cap;
     return DW_OK;
 }
 
@@ -139,6 +146,11 @@ static dw_status hasty_test(void *endpoint, void *request, size_t *len, dw_why *
 {
     hasty_end *end = endpoint;
     bool sends = *(unsigned char *)request;
+    if (hasty_is != CAREFUL && sends) return DW_OK;
+    *len = end->cap + (hasty_is == TOO_LONG);
+    if (hasty_is == TOO_LONG) return DW_OK;
+    if (hasty_is == NOT_TOO_LONG) return DW_ERR_BUFFER_TOO_SMALL;
+    if (hasty_is == ERRNO) return (dw_status)5;
     if (sends) {
         end->has_failed_to_send = true;
         return dw_say(why, DW_ERR_PEER, "the peer has gone");
@@ -183,6 +195,27 @@ TEST(a_hello_is_read_after_its_sender_left)
     dw_why why;
     assert_int_equal(try_to_open("hasty://x", &options, &why), DW_ERR_VERSION);
     assert_non_null(strstr(why.text, "speaks link version"));
+}
+
+TEST(backends_that_break_their_rules_end_the_link)
+{
+    static const dw_transport *const more[] = {&hasty, NULL};
+    static const struct {
+        sloppiness how;
+        dw_status status;
+        const char *word;
+    } cases[] = {{TOO_LONG, DW_ERR_PROTOCOL, "have come to room"},
+                 {NOT_TOO_LONG, DW_ERR_PROTOCOL, "do not fit into room"},
+                 {ERRNO, DW_ERR_IO, ""},
+                 {ERRNO_AT_OPEN, DW_ERR_IO, ""}};
+    const dw_link_options options = {.struct_size = sizeof options, .transports = more};
+    dw_why why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hasty_is = cases[i].how;
+        assert_int_equal(try_to_open("hasty://x", &options, &why), cases[i].status);
+        assert_non_null(strstr(why.text, cases[i].word));
+    }
+    hasty_is = CAREFUL;
 }
 
 TEST(refuses_traits_that_contradict_each_other)
