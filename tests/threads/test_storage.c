@@ -53,6 +53,13 @@ TEST(texts_that_are_wrong_are_refused)
     expect_refused("file:", DW_ERR_CONFIG, "empty");
     expect_refused("file:/x,cash=1", DW_ERR_CONFIG, "\"cash=1\"");
     expect_refused("file:/x,cache=", DW_ERR_CONFIG, "\"cache=\"");
+    char text[5000];
+    memset(text, 'x', sizeof text);
+    memcpy(text, "file:/", 6);
+    text[sizeof text - 1] = 0;
+    expect_refused(text, DW_ERR_CONFIG, "empty or too long");
+    memcpy(text + 10, ",", 1); /* a short path, and an option without end */
+    expect_refused(text, DW_ERR_CONFIG, "is not cache=BYTES");
     expect_refused("file:/x,cache=1GB", DW_ERR_CONFIG, "KiB");
     expect_refused("file:/x,cache=99999999999999999999", DW_ERR_CONFIG, "cache");
     expect_refused("file:/x,cache=99999999TiB", DW_ERR_CONFIG, "cache");
