@@ -17,9 +17,9 @@ enum { EARLY_WORTH = 16 };
 /* A rank that waits tells the others so after every PINGS-th part of timeout_ms. */
 enum { PINGS = 8 };
 
-/* What a rank owes, and for whom it may be waiting itself: with a digest for the results of all
- * others, with a result for their contributions, with what is its own for nobody. So a rank that
- * owes less is not to blame while another one owes more. */
+/* What a rank owes. It can make a digest only when it has the results of all ranks, and a result
+ * only when it has their contributions; what is DEBT_OWN needs nobody else. So while one rank owes
+ * a result, another one that owes only a digest may be waiting for it, and is not to blame. */
 typedef enum debt { DEBT_DIGEST, DEBT_RESULT, DEBT_OWN } debt;
 
 /* A rank that keeps this one waiting. */

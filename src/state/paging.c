@@ -99,26 +99,25 @@ static bool make_staged(dw_paging *paging, uint64_t bytes)
     return dw_mem_grow(&paging->pool->allocator, &paging->staged, &paging->staged_cap, bytes, 1);
 }
 
-/* Whatever a write that failed has left as a number, *record changes only if all went well. */
+/* Whatever a write has left as a number or a sentence, *record changes only if all went well, and
+ * the sentence of an earlier error only if not. */
 static dw_status write_record(dw_paging *paging, const void *slot, uint64_t bytes, uint64_t *record)
 {
     const dw_slot_copier *copier = &paging->copier;
     dw_status status = DW_OK;
     uint64_t number = 0;
-    paging->why->text[0] = 0; /* whatever failed before */
+    dw_why why = {.text = "", .offset = -1};
     if (copier->copy && !make_staged(paging, bytes)) return DW_ERR_NO_MEMORY;
-    if (copier->copy)
-        status = copier->copy(copier->context, paging->staged, slot, bytes, paging->why);
+    if (copier->copy) status = copier->copy(copier->context, paging->staged, slot, bytes, &why);
     if (!status)
-        status =
-            paging->backing.write(paging->backing.context, copier->copy ? paging->staged : slot,
-                                  bytes, &number, paging->why);
+        status = paging->backing.write(paging->backing.context,
+                                       copier->copy ? paging->staged : slot, bytes, &number, &why);
     if (!status && !number)
-        status = dw_say(paging->why, DW_ERR_IO, "host.backing has written a copy without a number");
+        status = dw_say(&why, DW_ERR_IO, "host.backing has written a copy without a number");
     if (!status) *record = number;
     if (!status || status == DW_ERR_NO_MEMORY) return status;
-    return paging->why->text[0] ? DW_ERR_IO
-                                : dw_say(paging->why, DW_ERR_IO, "host.backing cannot write");
+    return dw_say(paging->why, DW_ERR_IO, "%s",
+                  why.text[0] ? why.text : "host.backing cannot write a copy");
 }
 
 static dw_status page_out(dw_paging *paging, dw_held *held, dw_copy *copy)

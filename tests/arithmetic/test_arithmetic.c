@@ -181,7 +181,8 @@ TEST(one_bit_is_the_sign)
 }
 
 /* All 65536 dithers are different and symmetric in (-1/2, 1/2), and none of them moves a zero. */
-/* The magnitude of a signalling NaN is less than that of the quiet one that a difference is. */
+/* Where x is a signalling NaN, x - prev is a quiet NaN, whose bits are a larger number: to compare
+ * the bits is not enough. */
 TEST(x_is_coded_directly_where_it_is_smaller_and_finite)
 {
     static const struct {
