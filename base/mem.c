@@ -13,6 +13,7 @@
 
 #include "base/copied.h"
 #include "base/mem.h"
+#include "base/sentence.h"
 
 enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
@@ -59,6 +60,16 @@ DW_COPIED dw_allocator dw_mem_allocator(const dw_allocator *chosen)
 {
     if (chosen && chosen->allocate && chosen->release) return *chosen;
     return (dw_allocator){libc_allocate, libc_release, NULL};
+}
+
+DW_COPIED dw_status dw_mem_take_allocator(dw_allocator *taken, const dw_allocator *given,
+                                          dw_why *why)
+{
+    if (given && !given->allocate != !given->release)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "an allocator has only one of its two functions: set both or none");
+    *taken = dw_mem_allocator(given);
+    return DW_OK;
 }
 
 DW_COPIED void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes)

@@ -209,17 +209,16 @@ static void make_peers(dw_group *group)
 
 static dw_group *make_group(const dw_group_config *config)
 {
-    dw_allocator allocator = dw_mem_allocator(&config->allocator);
-    dw_group *group = dw_mem_allocate_zeroed(&allocator, 1, sizeof *group);
+    dw_group *group = dw_mem_allocate_zeroed(&config->allocator, 1, sizeof *group);
     if (!group) return NULL;
     dw_exchange *exchange = &group->exchange;
     dw_settings *settings = &exchange->settings;
-    settings->allocator = allocator;
+    settings->allocator = config->allocator;
     take_numbers(settings, config);
     exchange->coding.settings = settings;
     exchange->coding.failure = &exchange->failure;
     exchange->coding.count = &exchange->count;
-    dw_received_open(&exchange->pool, &allocator, settings->thresholds.held_from);
+    dw_received_open(&exchange->pool, &config->allocator, settings->thresholds.held_from);
     dw_device_begin(&exchange->device);
     pthread_mutex_init(&group->lock, NULL);
     dw_progress_owner_open(&group->owner);
@@ -373,6 +372,7 @@ dw_status dw_group_open(dw_group **group, const dw_group_config *given, dw_why *
     dw_group_config config;
     dw_status status = dw_take_asked(&config, sizeof config, given, "dw_group_config", why);
     if (status == DW_OK) status = check(&config, why);
+    if (status == DW_OK) status = dw_mem_take_allocator(&config.allocator, &config.allocator, why);
     if (status != DW_OK) return status;
     dw_group *made = make_group(&config);
     if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "group %u: no memory", config.id);

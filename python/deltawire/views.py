@@ -224,6 +224,14 @@ class View:
         except Exception as error:
             refuse(f"{self.name} cannot be exported by DLPack: {line_of(error)}")
         self._keep(capsule, flags)
+        view = self._view
+        if view.device_type != kind or (kind == CUDA and view.device_id != number):
+            place = _place_text(view.device_type, view.device_id)
+            self.drop()
+            refuse(
+                f"{self.name} is {_place_text(kind, number)} by its __dlpack_device__, but {place} "
+                "by its __dlpack__"
+            )
 
     def _take_dlpack(self, x: Any, flags: int) -> None:
         try:

@@ -30,18 +30,20 @@ static uint64_t bytes_of(uint32_t c, uint32_t rows)
     return sizeof(dw_profile) + sizeof(float) * ((uint64_t)rows + 1) * c;
 }
 
-/* Makes a profile whose values are not set yet; NULL: there is no memory. */
-static dw_profile *allocate(uint32_t c, uint32_t rows, const dw_allocator *allocator)
+/* Makes a profile whose values are not set yet. */
+static dw_status allocate(dw_profile **profile, uint32_t c, uint32_t rows,
+                          const dw_allocator *allocator, dw_why *why)
 {
-    const dw_allocator none = {0};
-    dw_allocator own = dw_mem_allocator(allocator ? allocator : &none);
-    dw_profile *made = dw_mem_allocate(&own, bytes_of(c, rows));
-    if (!made) return NULL;
+    dw_allocator own;
+    dw_status status = dw_mem_take_allocator(&own, allocator, why);
+    if (status) return status;
+    dw_profile *made = *profile = dw_mem_allocate(&own, bytes_of(c, rows));
+    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a profile");
     made->allocator = own;
     made->c = c;
     made->rows = rows;
     made->inverses = made->values + (uint64_t)rows * c;
-    return made;
+    return DW_OK;
 }
 
 static float *row_of(const dw_profile *p, uint32_t row)
@@ -121,8 +123,9 @@ dw_status dw_profile_create(dw_profile **profile, const dw_tensor *values,
         return dw_say(why, DW_ERR_SHAPE,
                       "the values of a profile have the shape (1, R, C): a row of weights, and "
                       "none, one or two rows of means");
-    dw_profile *made = allocate(values->c, values->t, allocator);
-    if (!made) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for a profile");
+    dw_profile *made;
+    status = allocate(&made, values->c, values->t, allocator, why);
+    if (status) return status;
     for (uint32_t row = 0; row < made->rows; row++)
         memcpy(row_of(made, row), (const float *)values->data + row * values->stride_t,
                made->c * sizeof(float));
@@ -138,8 +141,8 @@ void dw_profile_destroy(dw_profile *p)
 
 dw_profile *dw_profile_copy(const dw_profile *p, const dw_allocator *allocator)
 {
-    dw_profile *copy = allocate(p->c, p->rows, allocator);
-    if (!copy) return NULL;
+    dw_profile *copy;
+    if (allocate(&copy, p->c, p->rows, allocator, NULL)) return NULL;
     memcpy(copy->values, p->values, ((uint64_t)p->rows + 1) * p->c * sizeof(float));
     copy->digest = p->digest;
     copy->decides = p->decides;
@@ -309,11 +312,12 @@ dw_status dw_profile_fit(dw_profile **profile, const dw_tensor *x, const dw_tens
 {
     if (!profile) return DW_ERR_ARGUMENT;
     *profile = NULL;
+    dw_profile *made;
     dw_status status = check(x, gradient, why);
+    if (!status) status = allocate(&made, x->c, ROWS, allocator, why);
     if (status) return status;
     uint64_t rows = (uint64_t)x->n * x->t, count = rows + (ROWS + 1) * (uint64_t)x->c;
-    dw_profile *made = allocate(x->c, ROWS, allocator);
-    double *memory = made ? dw_mem_allocate(&made->allocator, count * sizeof(double)) : NULL;
+    double *memory = dw_mem_allocate(&made->allocator, count * sizeof(double));
     if (!memory) {
         dw_profile_destroy(made);
         return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory to fit a profile");

@@ -105,9 +105,6 @@ static dw_status take_host(dw_host *taken, const dw_host *given, dw_why *why)
     dw_status status = given ? dw_take_asked(taken, sizeof *taken, given, "dw_host", why) : DW_OK;
     if (status) return status;
     const dw_backing *backing = taken->backing;
-    if (!taken->allocator.allocate != !taken->allocator.release)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "the host's allocator has only one of its two functions: set both or none");
     if (backing && (!backing->write || !backing->read || !backing->release))
         return dw_say(why, DW_ERR_ARGUMENT,
                       "host.backing has no function to write, read or release a copy");
@@ -116,7 +113,7 @@ static dw_status take_host(dw_host *taken, const dw_host *given, dw_why *why)
                       "place is set but cuda is NULL; set cuda, or leave place at 0 for tensors in "
                       "main memory");
     if (taken->cuda && !taken->place) taken->place = DW_CUDA_DEVICE;
-    return DW_OK;
+    return dw_mem_take_allocator(&taken->allocator, &taken->allocator, why);
 }
 
 /* Lets copies of prev move to the backing store. The CPU reaches slots in pinned memory. */
@@ -141,18 +138,17 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
                         "its field `profile` (profile.h), or, in Python, give profile=");
     if (!status) status = take_host(&host, given_host, why);
     if (status) return status;
-    dw_allocator allocator = dw_mem_allocator(&host.allocator);
-    dw_end *end = dw_mem_allocate(&allocator, bytes);
+    dw_end *end = dw_mem_allocate(&host.allocator, bytes);
     if (!end) return DW_ERR_NO_MEMORY;
     memset(end, 0, bytes);
     end->config = config;
     end->host = host;
-    end->allocator = allocator;
-    dw_predictor_init(&end->predictor, &allocator, config.quota_bytes);
+    end->allocator = host.allocator;
+    dw_predictor_init(&end->predictor, &host.allocator, config.quota_bytes);
     status = make_engine(end, &params, why);
     if (status) {
         dw_predictor_release(&end->predictor);
-        dw_mem_release(&allocator, end, bytes);
+        dw_mem_release(&host.allocator, end, bytes);
         return status;
     }
     if (host.backing) page(end);

@@ -65,7 +65,7 @@ TEST(bad_group_configs_are_refused)
     dw_group *group;
     dw_why why;
     rig_link(&rig, loop, 3, "raw:f32", NULL);
-    for (int what = 0; what < 10; what++) {
+    for (int what = 0; what < 11; what++) {
         dw_group_config config = rig.config[0];
         dw_link *links[3] = {NULL, rig.links[0][1], rig.links[0][2]};
         config.links = links;
@@ -79,6 +79,7 @@ TEST(bad_group_configs_are_refused)
         if (what == 7) links[2] = links[1];
         if (what == 8) config.piece = 1000;
         if (what == 9) config.hops = 3;
+        if (what == 10) config.allocator = rig_allocator(), config.allocator.release = NULL;
         assert_int_equal(dw_group_open(&group, &config, &why), DW_ERR_ARGUMENT);
         assert_null(group);
         assert_string_not_equal(why.text, "");

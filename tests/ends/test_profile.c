@@ -294,6 +294,11 @@ TEST(wrong_values_make_no_profile)
     for (int i = 0; i < 12; i++) values[i] = 0; /* zeros have a profile: all weights are 1 */
     assert_int_equal(dw_profile_fit(&profile, &of, &of, NULL, &why), DW_OK);
     dw_profile_destroy(profile);
+    dw_allocator half = test_allocator_hooks(NULL);
+    half.release = NULL;
+    assert_int_equal(dw_profile_fit(&profile, &of, &of, &half, &why), DW_ERR_ARGUMENT);
+    assert_null(profile);
+    assert_non_null(strstr(why.text, "one of its two functions"));
     dw_profile_destroy(NULL);
     assert_int_equal(dw_profile_digest(NULL), 0);
 }

@@ -2,11 +2,12 @@
 # test_devices.py - encoders and decoders on a GPU. It is emulated, and the host cannot access its
 # memory, so a tensor that the package reads or copies itself ends the test with a signal.
 import os
+from unittest import mock
 
 import numpy
 import pytest
 from fake_gpu import Array, ffi, leftovers, state
-from rig import bits, normal, pair, refused, refuses
+from rig import CUDA, bits, normal, pair, refused, refuses
 
 import deltawire
 from deltawire import Decoder, DeltawireError, Encoder, Storage, frame_info
@@ -107,6 +108,9 @@ def test_what_a_gpu_refuses_changes_nothing():
     x.number = 1
     refuses(lambda: encoder.encode(x, IDS), "UNSUPPORTED", "x is on cuda:1", "works on cuda:0")
     x.number = 0
+    asked = iter((0, 1))
+    with mock.patch.object(Array, "__dlpack_device__", lambda self: (CUDA, next(asked))):
+        refuses(lambda: encoder.encode(x, IDS), "ARGUMENT", "is on cuda:0", "but on cuda:1")
     with refused("UNSUPPORTED", "stateless=True", "direct"):
         encoder.encode(x, IDS, stateless=True)
     refuses(lambda: encoder.encode(x, IDS, limit=10**6), "UNSUPPORTED", "limit=")

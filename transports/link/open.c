@@ -150,13 +150,7 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     if (full->max_message_bytes > most) full->max_message_bytes = most;
     if (full->max_queued_bytes == 0) full->max_queued_bytes = gibibyte;
     if (!full->on_listening) full->on_listening = ignore_listening;
-    if (!full->allocator.allocate != !full->allocator.release) {
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "dw_link_options.allocator needs both allocate and release, or "
-                      "neither");
-    }
-    full->allocator = dw_mem_allocator(&full->allocator);
-    return DW_OK;
+    return dw_mem_take_allocator(&full->allocator, &full->allocator, why);
 }
 
 /* Asks the backend what it can do. The answer does not change, so this is done once. */

@@ -61,14 +61,8 @@ static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *
             "32 blocks",
             full->device, full->max_ctas);
     }
-    if (!full->allocator.allocate != !full->allocator.release) {
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "dw_nccl_options.allocator needs both allocate and release, or "
-                      "neither");
-    }
-    full->allocator = dw_mem_allocator(&full->allocator);
     if (full->max_ctas == 0) full->max_ctas = 2;
-    return DW_OK;
+    return dw_mem_take_allocator(&full->allocator, &full->allocator, why);
 }
 
 dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why *why)
