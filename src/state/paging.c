@@ -169,9 +169,11 @@ static dw_status read_record(dw_paging *paging, uint64_t record, void *slot, uin
     const dw_slot_copier *copier = &paging->copier;
     *lost = false;
     if (copier->copy && !make_staged(paging, bytes)) return DW_ERR_NO_MEMORY;
-    dw_status status = paging->backing.read(
-        paging->backing.context, record, copier->copy ? paging->staged : slot, bytes, paging->why);
+    dw_why why = {.text = "", .offset = -1};
+    dw_status status = paging->backing.read(paging->backing.context, record,
+                                            copier->copy ? paging->staged : slot, bytes, &why);
     *lost = status && status != DW_ERR_NO_MEMORY;
+    if (*lost && why.text[0]) dw_say(paging->why, status, "%s", why.text);
     if (status || !copier->copy) return status;
     return copier->copy(copier->context, slot, paging->staged, bytes, paging->why);
 }

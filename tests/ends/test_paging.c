@@ -213,7 +213,8 @@ TEST(a_write_that_fails_changes_nothing)
         }
         assert_int_equal(status, DW_OK);
         /* The sentence is that of the last error. */
-        if (refused) assert_string_not_equal(dw_encoder_why(r.paged.encoder), "");
+        const char *said = dw_encoder_why(r.paged.encoder);
+        if (refused) assert_true(*said && strcmp(said, test_backing_read_says) != 0);
         expect_same_frames(&r);
         assert_int_equal(test_pair_decode(&r.plain, &plain), DW_OK);
         memset(r.y[1], 0x5a, sizeof r.y[1]);

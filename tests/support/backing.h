@@ -10,6 +10,7 @@
 
 enum { TEST_BACKING_RECORDS = 4096 };
 static const char test_backing_full[] = "the disk is full";
+static const char test_backing_read_says[] = "said by each read, also by one that succeeds";
 
 /* Objects that share it may call it from several threads at the same time. */
 typedef struct test_backing {
@@ -71,7 +72,7 @@ static inline dw_status test_backing_read(void *context, uint64_t record, void *
     b->reads++;
     b->lost += is_lost && !b->has_no_memory;
     test_backing_unlock(b);
-    (void)why;
+    snprintf(why->text, sizeof why->text, "%s", test_backing_read_says);
     assert_non_null(held);
     assert_int_equal(held_bytes, bytes);
     memcpy(copy, held, bytes);
