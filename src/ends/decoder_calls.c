@@ -208,11 +208,12 @@ static dw_status submit_items(dw_decode_item *items, size_t count, void *stream)
     dw_decoder *decoder = items[0].decoder;
     dw_decode_ticket *few[16], **tickets = few;
     uint64_t bytes = count * sizeof *tickets;
-    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&decoder->end.allocator, bytes);
+    if (count > sizeof few / sizeof *few)
+        tickets = dw_mem_allocate(&decoder->end.host.allocator, bytes);
     if (!tickets) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) tickets[i] = items[i].ticket;
     dw_status status = dw_decode_ticket_submit(tickets, count, stream);
-    if (tickets != few) dw_mem_release(&decoder->end.allocator, tickets, bytes);
+    if (tickets != few) dw_mem_release(&decoder->end.host.allocator, tickets, bytes);
     return status;
 }
 

@@ -14,7 +14,7 @@ static void free_memory(const dw_allocator *allocator, dw_decode_memory *m)
 
 static void free_tickets(dw_decoder *decoder, dw_decode_ticket *t)
 {
-    const dw_allocator *allocator = &decoder->end.allocator;
+    const dw_allocator *allocator = &decoder->end.host.allocator;
     for (dw_decode_ticket *next; t; t = next) {
         next = t->next;
         if (t->flight.launch) decoder->end.engine.close(t->flight.launch);
@@ -37,7 +37,7 @@ dw_decode_ticket *dw_decode_ticket_take(dw_decoder *decoder)
     if (t) {
         decoder->spare_tickets = t->next;
     } else {
-        t = dw_mem_allocate(&decoder->end.allocator, sizeof *t);
+        t = dw_mem_allocate(&decoder->end.host.allocator, sizeof *t);
         if (!t) return NULL;
         memset(t, 0, sizeof *t);
     }

@@ -273,11 +273,12 @@ static dw_status submit_items(dw_encode_item *items, size_t count, void *stream)
     dw_encoder *encoder = items[0].encoder;
     dw_encode_ticket *few[16], **tickets = few;
     uint64_t bytes = count * sizeof *tickets;
-    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&encoder->end.allocator, bytes);
+    if (count > sizeof few / sizeof *few)
+        tickets = dw_mem_allocate(&encoder->end.host.allocator, bytes);
     if (!tickets) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) tickets[i] = items[i].ticket;
     dw_status status = dw_ticket_submit(tickets, count, stream);
-    if (tickets != few) dw_mem_release(&encoder->end.allocator, tickets, bytes);
+    if (tickets != few) dw_mem_release(&encoder->end.host.allocator, tickets, bytes);
     return status;
 }
 

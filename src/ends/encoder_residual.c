@@ -245,7 +245,7 @@ static dw_status replace_residuals(returned *g, const void *frame, size_t len)
 /* Takes the frame back, with room for its y and for two rows. */
 static dw_status with_room(returned *g, const void *frame, size_t len)
 {
-    const dw_allocator *allocator = &g->encoder->end.allocator;
+    const dw_allocator *allocator = &g->encoder->end.host.allocator;
     uint64_t bytes, rows = (uint64_t)4 * 2 * g->info.c;
     if (!dw_size_multiply(g->elements, (uint64_t)4 * (g->info.n + UINT64_C(1)), &bytes) ||
         !dw_size_add(bytes, rows, &bytes))
@@ -284,7 +284,7 @@ static dw_status return_frame(dw_encoder *encoder, const void *frame, size_t len
                               const dw_tensor *x)
 {
     returned g = {.encoder = encoder, .x = x};
-    const dw_allocator *allocator = &encoder->end.allocator;
+    const dw_allocator *allocator = &encoder->end.host.allocator;
     if (!frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (encoder->end.config.feedback <= DW_FEEDBACK_NONE)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,

@@ -20,7 +20,7 @@ static void free_memory(const dw_allocator *allocator, dw_encode_memory *m)
 
 static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
 {
-    const dw_allocator *allocator = &encoder->end.allocator;
+    const dw_allocator *allocator = &encoder->end.host.allocator;
     for (dw_encode_ticket *next; t; t = next) {
         next = t->next;
         if (t->flight.launch) encoder->end.engine.close(t->flight.launch);
@@ -44,7 +44,7 @@ dw_encode_ticket *dw_ticket_take(dw_encoder *encoder)
     if (t) {
         encoder->spare_tickets = t->next;
     } else {
-        t = dw_mem_allocate(&encoder->end.allocator, sizeof *t);
+        t = dw_mem_allocate(&encoder->end.host.allocator, sizeof *t);
         if (!t) return NULL;
         memset(t, 0, sizeof *t);
     }

@@ -69,7 +69,7 @@ static bool uses_profile(const dw_params *params)
 static dw_status add_profile(dw_end *end, const dw_profile *profile, const dw_profile **added)
 {
     uint32_t place = end->n_learnt % DW_PROFILES_KEPT;
-    dw_profile *copy = dw_profile_copy(profile, &end->allocator);
+    dw_profile *copy = dw_profile_copy(profile, &end->host.allocator);
     dw_status status = copy ? DW_OK : dw_end_fail(end, DW_ERR_NO_MEMORY, NULL);
     if (!status && end->engine.learn)
         status = end->engine.learn(end->engine.context, 1 + place, copy, &end->why);
@@ -143,7 +143,6 @@ static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
     memset(end, 0, bytes);
     end->config = config;
     end->host = host;
-    end->allocator = host.allocator;
     dw_predictor_init(&end->predictor, &host.allocator, config.quota_bytes);
     status = make_engine(end, &params, why);
     if (status) {
@@ -170,7 +169,7 @@ dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config, cons
 
 void dw_end_destroy(dw_end *end, size_t bytes)
 {
-    dw_allocator allocator = end->allocator;
+    dw_allocator allocator = end->host.allocator;
     dw_predictor_release(&end->predictor); /* gives slots back to the engine */
     end->engine.release(end->engine.context);
     for (uint32_t i = 0; i < DW_PROFILES_KEPT; i++) dw_profile_destroy(end->learnt[i]);
@@ -187,7 +186,7 @@ bool dw_end_enlarge(dw_end *end, void *array, uint64_t *cap, uint64_t need, size
 {
     void *grown;
     memcpy(&grown, array, sizeof grown);
-    bool done = dw_mem_grow(&end->allocator, &grown, cap, need, element);
+    bool done = dw_mem_grow(&end->host.allocator, &grown, cap, need, element);
     memcpy(array, &grown, sizeof grown);
     return done;
 }

@@ -30,7 +30,6 @@ typedef struct dw_end {
     dw_profile *learnt[DW_PROFILES_KEPT];
     uint32_t n_learnt;
     dw_host host;
-    dw_allocator allocator; /* of the host, or malloc and free */
     dw_engine engine;
     dw_predictor predictor;
     dw_plan_cache plans;

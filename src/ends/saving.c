@@ -49,12 +49,12 @@ static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *
         dw_saved_write(room, held);
         return DW_OK;
     }
-    void *values = dw_mem_allocate(&saver->end->allocator, bytes);
+    void *values = dw_mem_allocate(&saver->end->host.allocator, bytes);
     if (!values) return dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
     dw_status status = engine->copy(engine->context, values, held->prev, bytes, &saver->end->why);
     saved.prev = values;
     if (!status) dw_saved_write(room, &saved);
-    dw_mem_release(&saver->end->allocator, values, bytes);
+    dw_mem_release(&saver->end->host.allocator, values, bytes);
     return status;
 }
 
@@ -67,11 +67,11 @@ static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *
         dw_saved_load(slot, saved);
         return DW_OK;
     }
-    void *values = dw_mem_allocate(&saver->end->allocator, bytes);
+    void *values = dw_mem_allocate(&saver->end->host.allocator, bytes);
     if (!values) return dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
     dw_saved_load(values, saved);
     dw_status status = engine->copy(engine->context, slot, values, bytes, &saver->end->why);
-    dw_mem_release(&saver->end->allocator, values, bytes);
+    dw_mem_release(&saver->end->host.allocator, values, bytes);
     return status;
 }
 
@@ -174,7 +174,7 @@ static dw_status save_one(const dw_saver *saver, dw_held *held, saving_room *roo
     if (!*is_held) return DW_OK;
     dw_saved saved = describe(saver, held);
     uint64_t bytes = dw_saved_bytes(&saved);
-    if (!dw_mem_grow(&saver->end->allocator, &room->bytes, &room->cap, bytes, 1))
+    if (!dw_mem_grow(&saver->end->host.allocator, &room->bytes, &room->cap, bytes, 1))
         return dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
     status = write_saved(saver, &saved, room->bytes);
     return status ? status : visit(context, held->key, room->bytes, (size_t)bytes);
@@ -201,7 +201,7 @@ dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visi
         status = save_one(saver, predictor->table[i], &room, visit, context, &is_held);
         any_is_held |= is_held;
     }
-    dw_mem_release(&saver->end->allocator, room.bytes, room.cap);
+    dw_mem_release(&saver->end->host.allocator, room.bytes, room.cap);
     return !status && !key && has_stream(saver, any_is_held) ? save_stream(saver, visit, context)
                                                              : status;
 }
