@@ -69,7 +69,7 @@ dw_status __wrap_dw_channel_compare(dw_channel *channel, int timeout_ms, dw_comp
     if (is_first) atomic_store(&has_begun, 1);
     if (!is_first && first_stops) {
         await(&has_begun);
-        first_stops->stop = 1;
+        __atomic_store_n(&first_stops->stop, 1, __ATOMIC_RELAXED);
         await(&has_ended);
         if (!atomic_load(&has_ended)) return DW_ERR_TIMEOUT;
     }
