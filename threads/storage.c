@@ -9,6 +9,7 @@
 
 #include "base/sentence.h"
 #include "base/sized.h"
+#include "base/uncancelled.h"
 #include "storage_snapshots.h"
 
 enum { MOST_THREADS = 64 };
@@ -87,8 +88,8 @@ static dw_status read_text(options *o, const char *text, dw_why *why)
         if (!read_option(o, word, length))
             return dw_say(why, DW_ERR_CONFIG,
                           "\"%.*s\" is not cache=BYTES, ahead=BYTES (at least 1) or "
-                          "threads=1..64; bytes may end in KiB, MiB, GiB or TiB, and the path "
-                          "cannot have commas",
+                          "threads=1..64; bytes may end in KiB, MiB, GiB or TiB, at most "
+                          "4194303TiB, and the path cannot have commas",
                           length < 100 ? (int)length : 100, word);
     }
     return DW_OK;
@@ -150,15 +151,17 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
 
 dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why)
 {
+    DW_UNCANCELLED;
     if (why) *why = (dw_why){.offset = -1};
     if (storage) *storage = NULL;
     if (!storage || !text) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = open_storage(storage, text, why);
-    return status == DW_ERR_NO_MEMORY ? dw_say(why, status, "there is no memory") : status;
+    return status && why && !*why->text ? dw_say(why, status, "there is no memory") : status;
 }
 
 void dw_storage_close(dw_storage *s)
 {
+    DW_UNCANCELLED;
     if (!s) return;
     bool is_ours = s->process == getpid();
     if (is_ours) {
@@ -178,6 +181,7 @@ const dw_backing *dw_storage_backing(const dw_storage *s)
 
 dw_status dw_storage_count(dw_storage *s, dw_storage_counters *counters)
 {
+    DW_UNCANCELLED;
     if (!s || !counters) return DW_ERR_ARGUMENT;
     pthread_mutex_lock(&s->all.lock);
     dw_storage_counters found = s->all.counters;
@@ -192,6 +196,7 @@ dw_status dw_storage_count(dw_storage *s, dw_storage_counters *counters)
 dw_status dw_storage_keep(dw_storage *s, const void *copy, uint64_t bytes,
                           uint8_t name[DW_STORAGE_NAME_BYTES], dw_why *why)
 {
+    DW_UNCANCELLED;
     if (why) *why = (dw_why){.offset = -1};
     if (!s || !copy || !bytes || !name)
         return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL, or the copy is empty");
@@ -200,6 +205,7 @@ dw_status dw_storage_keep(dw_storage *s, const void *copy, uint64_t bytes,
 
 dw_status dw_storage_save(dw_storage *s, uint64_t keeps, uint64_t *made, dw_why *why)
 {
+    DW_UNCANCELLED;
     if (why) *why = (dw_why){.offset = -1};
     if (!s) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
     return dw_storage_snapshots_save(&s->all, keeps, made, why);
@@ -209,6 +215,7 @@ dw_status dw_storage_fetch(dw_storage *s, uint64_t snapshot,
                            const uint8_t name[DW_STORAGE_NAME_BYTES], void *copy, uint64_t bytes,
                            dw_why *why)
 {
+    DW_UNCANCELLED;
     if (why) *why = (dw_why){.offset = -1};
     if (!s || !name || !copy) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
     return dw_storage_snapshots_fetch(&s->all, snapshot, name, copy, bytes, why);

@@ -11,9 +11,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+int dw_disk_resolve(const char *path, char **resolved)
+{
+    struct stat link;
+    *resolved = realpath(path, NULL);
+    if (*resolved) return 0;
+    if (errno != ENOENT) return errno;
+    if (!lstat(path, &link)) return ENOLINK;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *given = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *folder = given ? realpath(given, NULL) : NULL;
+    int error = folder ? 0 : errno;
+    free(given);
+    size_t length = folder ? strlen(folder) : 0, room = length + strlen(name) + 2;
+    if (folder) *resolved = malloc(room);
+    if (*resolved)
+        snprintf(*resolved, room, "%s%s%s", folder, folder[length - 1] == '/' ? "" : "/", name);
+    free(folder);
+    return error || *resolved ? error : ENOMEM;
+}
+
 int dw_disk_open(const char *path, bool makes, int *fd)
 {
-    *fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0600);
+    *fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT | O_EXCL : 0), 0600);
     return *fd < 0 ? errno : 0;
 }
 
@@ -30,12 +50,17 @@ int dw_disk_size(int fd, uint64_t *bytes)
     return S_ISREG(found.st_mode) ? 0 : EINVAL;
 }
 
-int dw_disk_lock(int fd, const char *path)
+int dw_disk_lock(int fd)
 {
-    struct stat locked, named;
-    if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &locked)) return errno;
+    return flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
+}
+
+int dw_disk_is_named(int fd, const char *path)
+{
+    struct stat opened, named;
+    if (fstat(fd, &opened)) return errno;
     if (stat(path, &named)) return errno == ENOENT ? ESTALE : errno;
-    return locked.st_dev == named.st_dev && locked.st_ino == named.st_ino ? 0 : ESTALE;
+    return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino ? 0 : ESTALE;
 }
 
 int dw_disk_read(int fd, uint64_t offset, void *to, uint64_t bytes)

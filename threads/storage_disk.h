@@ -9,16 +9,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Opens a file to read and write it. makes: it is made if it does not exist, with mode 0600. */
+/* The absolute path of a file that exists or can be made, with no symbolic link in it, so that it
+ * names the same file for every caller and in every working directory. ENOLINK: a link to nothing.
+ * The caller frees it. */
+int dw_disk_resolve(const char *path, char **resolved);
+
+/* Opens a file to read and write it. makes: EEXIST if it exists; it is made with mode 0600. */
 int dw_disk_open(const char *path, bool makes, int *fd);
 void dw_disk_close(int fd);
 
 /* EINVAL: it is not a regular file. */
 int dw_disk_size(int fd, uint64_t *bytes);
 
-/* EWOULDBLOCK: another process, or another descriptor, has the lock. ESTALE: it is no longer the
- * file of this name, because who had the lock before has removed it. */
-int dw_disk_lock(int fd, const char *path);
+/* EWOULDBLOCK: another process, or another descriptor, has the lock. */
+int dw_disk_lock(int fd);
+
+/* ESTALE: this is not the file of that name, which was removed or replaced. */
+int dw_disk_is_named(int fd, const char *path);
 
 /* Read and write all bytes. read: EIO where the file is too short. */
 int dw_disk_read(int fd, uint64_t offset, void *to, uint64_t bytes);

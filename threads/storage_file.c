@@ -4,6 +4,7 @@
 #include "storage_file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -16,7 +17,7 @@
 enum { PAGE = DW_STORAGE_PAGE, AT_ID = 32, HEAD_BYTES = 48, AT_GENERATION = 1024, NOTE_BYTES = 16 };
 
 /* The first bytes of the file. Those of all versions begin with the same ones. */
-static const char mark[AT_ID] = "deltawire: copies of prev, v2\n";
+static const char mark[AT_ID] = "deltawire: copies of prev, v3\n";
 enum { BEFORE_VERSION = 28 };
 
 /* Reads a number that its digest follows. */
@@ -61,6 +62,14 @@ static bool has_index(const storage_file *file)
     return true;
 }
 
+static dw_status cannot_open(const char *path, int error, dw_why *why)
+{
+    return dw_say(
+        why, DW_ERR_IO,
+        "%.100s cannot be opened: %s; give a file in a directory that exists and can be written",
+        path, strerror(error));
+}
+
 static dw_status open_file(storage_file *file, dw_why *why)
 {
     int error = dw_disk_open(file->path, false, &file->fd);
@@ -70,11 +79,8 @@ static dw_status open_file(storage_file *file, dw_why *why)
                       "delete the index to begin anew",
                       file->path, file->index);
     if (error == ENOENT) error = dw_disk_open(file->path, true, &file->fd);
-    if (!error) return DW_OK;
-    return dw_say(
-        why, DW_ERR_IO,
-        "%.100s cannot be opened: %s; give a file in a directory that exists and can be written",
-        file->path, strerror(error));
+    if (error == EEXIST) error = dw_disk_open(file->path, false, &file->fd); /* it was just made */
+    return error ? cannot_open(file->path, error, why) : DW_OK;
 }
 
 /* Locks the file, and reads what it is. *is_gone: another process has removed it. */
@@ -86,7 +92,8 @@ static dw_status check_file(storage_file *file, bool *is_gone, dw_why *why)
                       "%.100s is not a regular file: name one that may be made there", file->path);
     if (error)
         return dw_say(why, DW_ERR_IO, "%.100s cannot be examined: %s", file->path, strerror(error));
-    error = dw_disk_lock(file->fd, file->path);
+    error = dw_disk_lock(file->fd);
+    if (!error) error = dw_disk_is_named(file->fd, file->path);
     *is_gone = error == ESTALE;
     if (*is_gone) return DW_OK;
     if (error == EWOULDBLOCK)
@@ -101,24 +108,38 @@ static dw_status check_file(storage_file *file, bool *is_gone, dw_why *why)
     return check_page(file, why);
 }
 
+static bool ends_in(const char *text, const char *ending)
+{
+    size_t length = strlen(text), of_ending = strlen(ending);
+    return length >= of_ending && strcmp(text + length - of_ending, ending) == 0;
+}
+
+/* Finds the names of the file and of its index. */
+static dw_status name_files(storage_file *file, const char *path, dw_why *why)
+{
+    int error = dw_disk_resolve(path, &file->path);
+    size_t room = error ? 0 : strlen(file->path) + sizeof ".index";
+    if (!error && (ends_in(file->path, ".index") || ends_in(file->path, ".index.tmp")))
+        return dw_say(why, DW_ERR_CONFIG,
+                      "%.100s has the name of the index of another file: choose another ending",
+                      file->path);
+    if (!error && !(file->index = malloc(room))) error = ENOMEM;
+    if (error == ENOMEM) return dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
+    if (error) return cannot_open(path, error, why);
+    snprintf(file->index, room, "%s.index", file->path);
+    return DW_OK;
+}
+
 dw_status dw_storage_file_open(storage_file *file, const char *path, dw_why *why)
 {
-    static const char ending[] = ".index";
-    size_t length = strlen(path);
-    *file = (storage_file){.fd = -1, .path = strdup(path), .index = malloc(length + sizeof ending)};
+    *file = (storage_file){.fd = -1};
     dw_storage_slots_begin(&file->slots);
-    dw_status status = DW_OK;
-    if (!file->path || !file->index) {
-        status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory");
-    } else {
-        memcpy(file->index, path, length);
-        memcpy(file->index + length, ending, sizeof ending);
-        for (bool is_gone = true; !status && is_gone;) {
-            if (file->fd >= 0) dw_disk_close(file->fd);
-            file->fd = -1;
-            status = open_file(file, why);
-            if (!status) status = check_file(file, &is_gone, why);
-        }
+    dw_status status = name_files(file, path, why);
+    for (bool is_gone = true; !status && is_gone;) {
+        if (file->fd >= 0) dw_disk_close(file->fd);
+        file->fd = -1;
+        status = open_file(file, why);
+        if (!status) status = check_file(file, &is_gone, why);
     }
     if (status) dw_storage_file_close(file, false);
     return status;
@@ -164,7 +185,7 @@ void dw_storage_file_note(storage_file *file, uint64_t generation)
 
 void dw_storage_file_close(storage_file *file, bool removes)
 {
-    if (removes) (void)dw_disk_remove(file->path);
+    if (removes && !dw_disk_is_named(file->fd, file->path)) (void)dw_disk_remove(file->path);
     if (file->fd >= 0) dw_disk_close(file->fd);
     dw_storage_slots_free(&file->slots);
     free(file->path);

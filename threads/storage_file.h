@@ -5,7 +5,7 @@
  * The page, little-endian, zeros where nothing is named:
  *
  * | offset | bytes | field                                                               |
- * | 0      | 32    | "deltawire: copies of prev, v2", line feed, 0                       |
+ * | 0      | 32    | "deltawire: copies of prev, v3", line feed, 0                       |
  * | 32     | 8     | id, drawn when the file was begun                                   |
  * | 40     | 8     | XXH3 of the bytes 0 to 40                                           |
  * | 1024   | 8     | generation of the last index that was whole (storage_index.h), or 0 |

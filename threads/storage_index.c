@@ -48,12 +48,13 @@ static uint8_t *encode(const storage_file *file, storage_index *index, uint64_t 
     return bytes;
 }
 
+/* What has the name is removed first, so that nothing is written through a link. */
 static int write_file(const char *path, const uint8_t *bytes, uint64_t length)
 {
+    (void)dw_disk_remove(path);
     int fd, error = dw_disk_open(path, true, &fd);
     if (error) return error;
-    error = dw_disk_resize(fd, 0);
-    if (!error) error = dw_disk_write(fd, 0, bytes, length);
+    error = dw_disk_write(fd, 0, bytes, length);
     if (!error) error = dw_disk_sync(fd);
     dw_disk_close(fd);
     return error;
@@ -66,12 +67,13 @@ dw_status dw_storage_index_write(const storage_file *file, storage_index *index,
     uint8_t *bytes = encode(file, index, &length);
     size_t room = strlen(file->index) + sizeof ".tmp";
     char *temporary = malloc(room);
-    int error = 0;
+    int error = dw_disk_is_named(file->fd, file->path);
     dw_status status = DW_OK;
     *fate = INDEX_IS_AS_BEFORE;
     if (!bytes || !temporary) {
         status = dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for an index");
-    } else {
+        error = 0;
+    } else if (!error) {
         snprintf(temporary, room, "%s.tmp", file->index);
         error = write_file(temporary, bytes, length);
         if (!error) error = dw_disk_rename(temporary, file->index);
@@ -85,7 +87,13 @@ dw_status dw_storage_index_write(const storage_file *file, storage_index *index,
     free(bytes);
     free(temporary);
     if (!error) return status;
-    return dw_say(why, DW_ERR_IO, "%.100s cannot be written: %s", file->index, strerror(error));
+    if (error == ESTALE)
+        return dw_say(why, DW_ERR_IO,
+                      "%.100s was moved, replaced or removed while it is open, so it can have no "
+                      "other snapshot: put it back",
+                      file->path);
+    return dw_say(why, DW_ERR_IO, "%.100s or %.100s.tmp cannot be written: %s", file->index,
+                  file->index, strerror(error));
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -149,10 +157,13 @@ static dw_status decode(const storage_file *file, const uint8_t *bytes, uint64_t
                   file->path, begin_anew);
 }
 
-static int read_file(int fd, uint8_t **bytes, uint64_t *length)
+/* An index has an entry for each page of the file at most. What is longer is cut, and then found to
+ * be damaged. */
+static int read_file(int fd, uint64_t pages, uint8_t **bytes, uint64_t *length)
 {
     int error = dw_disk_size(fd, length);
     if (error) return error;
+    if (*length > HEAD_BYTES + (pages + 1) * ENTRY_BYTES) *length = HEAD_BYTES - 1;
     *bytes = malloc(*length + 1);
     return *bytes ? dw_disk_read(fd, 0, *bytes, *length) : ENOMEM;
 }
@@ -165,7 +176,7 @@ dw_status dw_storage_index_read(const storage_file *file, storage_index *index, 
     *index = (storage_index){.n = 0};
     if (error == ENOENT) return DW_OK;
     if (!error) {
-        error = read_file(fd, &bytes, &length);
+        error = read_file(fd, file->size / DW_STORAGE_PAGE, &bytes, &length);
         /* It may be new, and an older one on the disk; slots of that one are about to be used. */
         if (!error) error = dw_disk_sync(fd);
         if (!error) error = dw_disk_sync_folder(file->index);
@@ -173,7 +184,8 @@ dw_status dw_storage_index_read(const storage_file *file, storage_index *index, 
     }
     dw_status status =
         error == ENOMEM ? dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for an index")
-        : error ? dw_say(why, DW_ERR_IO, "%.100s cannot be read: %s", file->index, strerror(error))
+        : error ? dw_say(why, DW_ERR_IO, "%.100s cannot be read: %s; make it readable, or %s",
+                         file->index, strerror(error), begin_anew)
                 : decode(file, bytes, length, index, why);
     free(bytes);
     return status;

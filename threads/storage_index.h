@@ -9,7 +9,7 @@
  * | 32     | 8     | id of the storage's file                                                  |
  * | 40     | 8     | generation of the newer snapshot, from 1                                  |
  * | 48     | 8     | generation of the older snapshot; 0: there is none                        |
- * | 56     | 8     | n, the number of copies                                                   |
+ * | 56     | 8     | n, the number of copies, at most one for each page of the file            |
  * | 64     | 8     | XXH3 of all that follows                                                  |
  * | 72     | 8     | XXH3 of the bytes 0 to 72                                                 |
  * | 80     | 40 n  | copies in the order of their slots: offset, bytes, the two halves of      |
@@ -19,7 +19,8 @@
 
 #include "storage_file.h"
 
-/* XXH3 with 128 bits of a copy, by which copies are told apart. */
+/* XXH3 of a copy, 128 bits, by which copies are told apart. Its seed is the file's id, so who does
+ * not know that cannot choose copies that are taken for each other. */
 typedef struct storage_digest {
     uint64_t low, high;
 } storage_digest;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/sentence.h"
+#include "base/uncancelled.h"
 #include "storage_disk.h"
 
 static void append(storage_list *list, storage_buffer *b)
@@ -113,9 +114,10 @@ static void give_buffer(storage_records *all, storage_buffer *b)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-storage_digest dw_storage_digest(const void *copy, uint64_t bytes)
+storage_digest dw_storage_records_digest(const storage_records *all, const void *copy,
+                                         uint64_t bytes)
 {
-    XXH128_hash_t digest = XXH3_128bits(copy, bytes);
+    XXH128_hash_t digest = XXH3_128bits_withSeed(copy, bytes, all->file.id);
     return (storage_digest){digest.low64, digest.high64};
 }
 
@@ -134,17 +136,26 @@ static uint64_t *bucket_of(const storage_records *all, storage_digest digest)
     return &all->buckets[digest.low % all->cap];
 }
 
-uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
-                                 uint64_t snapshots, bool or_used)
+/* or_used: also one that encoders or decoders use. */
+static uint64_t find(const storage_records *all, storage_digest digest, uint64_t bytes,
+                     uint64_t snapshots, bool or_used)
 {
-    uint64_t at = all->cap ? *bucket_of(all, digest) : 0;
-    for (; at; at = record_of(all, at)->next) {
+    uint64_t bad = 0;
+    for (uint64_t at = all->cap ? *bucket_of(all, digest) : 0; at; at = record_of(all, at)->next) {
         const storage_record *r = record_of(all, at);
-        if (r->bytes == bytes && is_same(r->digest, digest) &&
-            ((r->snapshots & snapshots) || (or_used && r->users)))
-            break;
+        if (r->bytes != bytes || !is_same(r->digest, digest) ||
+            (!(r->snapshots & snapshots) && (!or_used || !r->users)))
+            continue;
+        if (!r->is_bad) return at;
+        bad = at;
     }
-    return at;
+    return bad;
+}
+
+uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
+                                 uint64_t snapshots)
+{
+    return find(all, digest, bytes, snapshots, false);
 }
 
 /* Lets the record be found by its digest. */
@@ -245,6 +256,7 @@ void dw_storage_records_hold(storage_records *all, uint64_t record, uint64_t use
 
 void dw_storage_records_release(void *context, uint64_t record)
 {
+    DW_UNCANCELLED;
     storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     const storage_record *r = record_of(all, record);
@@ -271,7 +283,7 @@ static int move(const storage_records *all, storage_buffer *b, const storage_rec
     if (b->writes) return dw_disk_write(all->file.fd, r->offset, b->data, b->bytes);
     int error = dw_disk_read(all->file.fd, r->offset, b->data, b->bytes);
     if (error) return error;
-    return is_same(dw_storage_digest(b->data, b->bytes), r->digest) ? 0 : -1;
+    return is_same(dw_storage_records_digest(all, b->data, b->bytes), r->digest) ? 0 : -1;
 }
 
 /* What becomes of a buffer that was moved: the record may be released meanwhile, or be copied from
@@ -365,12 +377,12 @@ dw_status dw_storage_records_store(storage_records *all, const void *copy, uint6
                                    dw_why *why)
 {
     const uint64_t any = ~(uint64_t)0;
-    storage_digest digest = dw_storage_digest(copy, bytes);
+    storage_digest digest = dw_storage_records_digest(all, copy, bytes);
     dw_status status = DW_OK;
     storage_buffer *b = NULL;
     pthread_mutex_lock(&all->lock);
-    *record = dw_storage_records_find(all, digest, bytes, any, snapshots != 0);
-    if (*record) {
+    *record = find(all, digest, bytes, any, snapshots != 0);
+    if (*record && !record_of(all, *record)->is_bad) {
         const storage_record *r = record_of(all, *record);
         dw_storage_records_hold(all, *record, r->users + users, r->snapshots | snapshots);
         pthread_mutex_unlock(&all->lock);
@@ -408,6 +420,7 @@ dw_status dw_storage_records_store(storage_records *all, const void *copy, uint6
 dw_status dw_storage_records_write(void *context, const void *copy, uint64_t bytes,
                                    uint64_t *record, dw_why *why)
 {
+    DW_UNCANCELLED;
     return dw_storage_records_store(context, copy, bytes, 1, 0, record, why);
 }
 
@@ -444,6 +457,7 @@ static bool room_to_read(storage_records *all, uint64_t bytes)
 
 void dw_storage_records_prefetch(void *context, uint64_t record)
 {
+    DW_UNCANCELLED;
     storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     storage_record *r = record_of(all, record);
@@ -491,7 +505,8 @@ static int read_now(storage_records *all, const storage_record *r, void *copy)
     pthread_mutex_unlock(&all->lock);
     int64_t since = dw_now_ns();
     int error = dw_disk_read(all->file.fd, wanted.offset, copy, wanted.bytes);
-    if (!error && !is_same(dw_storage_digest(copy, wanted.bytes), wanted.digest)) error = -1;
+    if (!error && !is_same(dw_storage_records_digest(all, copy, wanted.bytes), wanted.digest))
+        error = -1;
     pthread_mutex_lock(&all->lock);
     all->counters.wait_ns += (uint64_t)(dw_now_ns() - since);
     return error;
@@ -500,6 +515,7 @@ static int read_now(storage_records *all, const storage_record *r, void *copy)
 dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, uint64_t bytes,
                                   dw_why *why)
 {
+    DW_UNCANCELLED;
     storage_records *all = context;
     pthread_mutex_lock(&all->lock);
     storage_buffer *b;
@@ -519,6 +535,7 @@ dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, ui
     all->counters.reads++;
     all->counters.read_bytes += bytes;
     all->counters.failed_reads += error != 0;
+    record_of(all, record)->is_bad |= error != 0;
     pthread_mutex_unlock(&all->lock);
     if (!error) return DW_OK;
     return dw_say(why, error < 0 ? DW_ERR_CORRUPT : DW_ERR_IO, "a copy in %.100s %s",

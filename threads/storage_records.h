@@ -48,6 +48,7 @@ typedef struct storage_record {
     storage_buffer *buffer; /* NULL: only the file has it */
     uint64_t users;         /* encoders and decoders that hold it */
     uint64_t snapshots;     /* bit i: snapshot i of storage_records has it */
+    bool is_bad;            /* the file was found not to have it any more */
     uint64_t next;          /* of the same bucket; of a number that is not in use: the next one */
 } storage_record;
 
@@ -80,16 +81,17 @@ dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, ui
 void dw_storage_records_prefetch(void *context, uint64_t record);
 void dw_storage_records_release(void *context, uint64_t record);
 
-/* Finds a record with these bytes that is in use or in one of the snapshots: bits. 0: none. */
+/* Finds a record with these bytes that is in one of the snapshots: bits. 0: none. A bad one is
+ * found if there is no other. */
 uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
-                                 uint64_t snapshots, bool or_used);
+                                 uint64_t snapshots);
 
 /* Lets `users` and `snapshots` of a record become others, and frees it if both are 0. */
 void dw_storage_records_hold(storage_records *all, uint64_t record, uint64_t users,
                              uint64_t snapshots);
 
 /* Stores a copy for users, or for snapshots. With a record of the same bytes that a snapshot has,
- * nothing is written. */
+ * nothing is written, unless it is bad. */
 dw_status dw_storage_records_store(storage_records *all, const void *copy, uint64_t bytes,
                                    uint64_t users, uint64_t snapshots, uint64_t *record,
                                    dw_why *why);
@@ -100,7 +102,8 @@ bool dw_storage_records_place(storage_records *all, const storage_entry *entry, 
 /* Waits until the file has all records of these snapshots. */
 dw_status dw_storage_records_flush(storage_records *all, uint64_t snapshots, dw_why *why);
 
-storage_digest dw_storage_digest(const void *copy, uint64_t bytes);
+storage_digest dw_storage_records_digest(const storage_records *all, const void *copy,
+                                         uint64_t bytes);
 
 /* What a thread does until `over` is set. Returns NULL. */
 void *dw_storage_records_serve(void *context);

@@ -53,7 +53,7 @@ dw_status dw_storage_snapshots_keep(storage_records *all, const void *copy, uint
                                     uint8_t name[DW_STORAGE_NAME_BYTES], dw_why *why)
 {
     uint64_t record;
-    storage_digest digest = dw_storage_digest(copy, bytes);
+    storage_digest digest = dw_storage_records_digest(all, copy, bytes);
     dw_put64(name, digest.low);
     dw_put64(name + 8, digest.high);
     pthread_mutex_lock(&all->saving);
@@ -176,7 +176,7 @@ dw_status dw_storage_snapshots_fetch(storage_records *all, uint64_t snapshot,
     pthread_mutex_lock(&all->saving);
     pthread_mutex_lock(&all->lock);
     int at = find_named(all, snapshot);
-    uint64_t record = at < 0 ? 0 : dw_storage_records_find(all, digest, bytes, bit(at), false);
+    uint64_t record = at < 0 ? 0 : dw_storage_records_find(all, digest, bytes, bit(at));
     pthread_mutex_unlock(&all->lock);
     if (record)
         status = dw_storage_records_read(all, record, copy, bytes, why);

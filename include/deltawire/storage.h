@@ -20,8 +20,8 @@ extern "C" {
  *
  * Bytes may end in KiB, MiB, GiB or TiB. The file is made if it does not exist, with mode 0600. It
  * holds what one process has in use, and is begun anew by the next one, but for its snapshots,
- * which PATH.index lists: see below. Without a snapshot dw_storage_close removes it. What is read
- * is compared with a digest.
+ * which PATH.index lists: see below. Without a snapshot dw_storage_close removes it, if it has this
+ * name still. What is read is compared with a digest.
  *
  * Errors: ARGUMENT, CONFIG (the text), NO_MEMORY; IO: the file cannot be opened, another process
  * has it open, or it is not a file of deltawire; VERSION: the file or its index is of another
@@ -29,8 +29,8 @@ extern "C" {
  * UNSUPPORTED: no threads can be started. *storage is then NULL, *why, which may be NULL, has a
  * sentence, and both files are left as they are.
  * Threads: any thread may call; all functions of the backing may be called by several threads at a
- * time. After fork() the child must not use it, and dw_storage_close only frees memory; the file is
- * in use as long as a child has it open, too. Source: threads/storage.c. */
+ * time. After fork() the child must not use it, nor what it serves, and dw_storage_close only frees
+ * memory; the file is in use as long as a child has it open, too. Source: threads/storage.c. */
 typedef struct dw_storage dw_storage;
 DW_API dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why);
 
@@ -65,7 +65,8 @@ DW_API dw_status dw_storage_count(dw_storage *storage, dw_storage_counters *coun
 /* Snapshots: copies that the file has at one moment, and gives back to a later process, also when
  * this one was killed or the power was cut. First each copy is kept, then all of them are saved. A
  * copy that the file has already, for an encoder, a decoder or an earlier snapshot, is not written
- * again, and neither is one of a snapshot that an encoder or decoder stores later.
+ * again unless it was found to be damaged, and neither is one of a snapshot that an encoder or
+ * decoder stores later.
  *
  * keep: names a copy for the snapshot that is being made; the same bytes have the same name. save:
  * makes it; `keeps` is the number of an older snapshot that stays, or 0, and all others are let go,
@@ -79,8 +80,9 @@ DW_API dw_status dw_storage_count(dw_storage *storage, dw_storage_counters *coun
  * | snapshot | such a number                                                       |        |
  *
  * Errors: ARGUMENT, NO_MEMORY; keep, save: IO, after which the snapshots before are as they were,
- * and save can be called again, but not where a sync failed; the sentence says so. fetch: MISMATCH:
- * the file has no such snapshot, or this has no such copy; IO, CORRUPT: it cannot be read.
+ * and save can be called again, but not where a sync failed; the sentence says so, and whether the
+ * file was moved, replaced or removed meanwhile. fetch: MISMATCH: the file has no such snapshot, or
+ * this has no such copy; IO, CORRUPT: it cannot be read.
  * Threads: any, but keep and save wait for each other, and only one thread should make a snapshot
  * at a time. Source: threads/storage_snapshots.c. */
 enum { DW_STORAGE_NAME_BYTES = 16 };

@@ -279,12 +279,19 @@ static const char *text_of(const char *path)
     return strrchr(path, '/') + 1;
 }
 
+int dw_disk_resolve(const char *path, char **resolved)
+{
+    if (!begin()) return end(EIO);
+    *resolved = strdup(path);
+    return end(*resolved ? 0 : ENOMEM);
+}
+
 int dw_disk_open(const char *path, bool makes, int *fd)
 {
     if (!begin()) return end(EIO);
     int at = find(&now, text_of(path));
     *fd = -1;
-    if (at < 0 && !makes) return end(ENOENT);
+    if ((at < 0) != makes) return end(makes ? EEXIST : ENOENT);
     if (at < 0) {
         event e = {.kind = NAME, .inode = now.n++};
         assert_true(now.n <= INODES);
@@ -307,11 +314,18 @@ int dw_disk_size(int fd, uint64_t *bytes)
     return end(is_well ? 0 : EIO);
 }
 
-int dw_disk_lock(int fd, const char *path)
+int dw_disk_lock(int fd)
 {
     (void)fd;
-    (void)path;
     return end(begin() ? 0 : EIO);
+}
+
+int dw_disk_is_named(int fd, const char *path)
+{
+    bool is_well = begin();
+    int at = find(&now, text_of(path));
+    bool is_named = at >= 0 && now.names[at].inode == fd;
+    return end(!is_well ? EIO : is_named ? 0 : ESTALE);
 }
 
 int dw_disk_read(int fd, uint64_t offset, void *to, uint64_t bytes)
@@ -363,11 +377,11 @@ int dw_disk_rename(const char *from, const char *to)
 
 int dw_disk_remove(const char *path)
 {
-    bool is_well = begin();
+    bool is_well = begin(), is_there = find(&now, text_of(path)) >= 0;
     event e = {.kind = NAME};
     strcpy(e.from, text_of(path));
-    if (is_well) change(e);
-    return end(is_well ? 0 : EIO);
+    if (is_well && is_there) change(e);
+    return end(!is_well ? EIO : is_there ? 0 : ENOENT);
 }
 
 int dw_disk_sync_folder(const char *path)

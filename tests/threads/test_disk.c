@@ -18,20 +18,23 @@ TEST(the_reason_of_the_system_is_returned)
     snprintf(path, sizeof path, "%s/file", folder);
     assert_int_equal(dw_disk_open(path, false, &fd), ENOENT);
     assert_int_equal(dw_disk_open(path, true, &fd), 0);
+    assert_int_equal(dw_disk_open(path, true, &above), EEXIST);
     assert_int_equal(dw_disk_write(fd, 0, "1", 1), 0);
     assert_int_equal(dw_disk_read(fd, 1, &byte, 1), EIO); /* behind the end */
-    assert_int_equal(dw_disk_lock(fd, path), 0);
+    assert_int_equal(dw_disk_lock(fd), 0);
+    assert_int_equal(dw_disk_is_named(fd, path), 0);
     assert_int_equal(dw_disk_rename("/nowhere/at/all", path), ENOENT);
     assert_int_equal(dw_disk_remove(path), 0);
     assert_int_equal(dw_disk_remove(path), ENOENT);
-    assert_int_equal(dw_disk_lock(fd, path), ESTALE); /* another one may have the name now */
-    assert_int_equal(dw_disk_lock(fd, "/dev/null"), ESTALE);
+    assert_int_equal(dw_disk_is_named(fd, path), ESTALE); /* another one may have it */
+    assert_int_equal(dw_disk_is_named(fd, "/dev/null"), ESTALE);
+    assert_int_equal(dw_disk_is_named(-1, path), EBADF);
     dw_disk_close(fd);
     assert_true((above = open(folder, O_RDONLY | O_DIRECTORY)) >= 0);
     assert_int_equal(dw_disk_size(above, &size), EINVAL);
     dw_disk_close(above);
     assert_int_equal(dw_disk_size(-1, &size), EBADF);
-    assert_int_equal(dw_disk_lock(-1, path), EBADF);
+    assert_int_equal(dw_disk_lock(-1), EBADF);
     assert_int_equal(dw_disk_read(-1, 0, &byte, 1), EBADF);
     assert_int_equal(dw_disk_write(-1, 0, &byte, 1), EBADF);
     assert_int_equal(dw_disk_resize(-1, 1), EBADF);

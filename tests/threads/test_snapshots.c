@@ -433,7 +433,8 @@ TEST(a_file_of_another_version_is_left_as_it_is)
     remove_files();
 }
 
-/* A copy that was damaged is not given back, and the others are. */
+/* A copy that was damaged is not given back, and the others are. If it is kept again, it is written
+ * again. */
 TEST(damaged_copies_are_told_apart)
 {
     static file copies;
@@ -455,6 +456,154 @@ TEST(damaged_copies_are_told_apart)
         lost += status != DW_OK;
     }
     assert_int_equal(lost, KEYS / 4);
+    made = save_all(storage, 0, 0, made, names);
+    for (int again = 0; again < 2; again++) {
+        assert_has(storage, made, 0, 0, names);
+        dw_storage_close(storage);
+        storage = open_storage();
+    }
+    dw_storage_close(storage);
+    remove_files();
+}
+
+/* Without a seed, XXH3_128 is the same for these two copies. */
+TEST(copies_with_the_same_plain_digest_have_two_names)
+{
+    uint32_t copies[2][1024], back[1024];
+    copy_name names[2];
+    for (uint32_t i = 0; i < 1024; i++) copies[0][i] = i;
+    copies[0][0] = 0x396cfeb8;
+    copies[0][16] = 0x2c81017c;
+    copies[0][1] = copies[0][17] = 0x40000000;
+    memcpy(copies[1], copies[0], sizeof copies[0]);
+    copies[1][1] += 0x10000;
+    copies[1][17] -= 0x10000;
+    XXH128_hash_t plain = XXH3_128bits(copies[0], sizeof copies[0]);
+    assert_true(XXH128_isEqual(plain, XXH3_128bits(copies[1], sizeof copies[1])));
+    dw_storage *storage = open_storage();
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(dw_storage_keep(storage, copies[i], sizeof copies[i], names[i], NULL), 0);
+    uint64_t made = save(storage, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dw_storage_fetch(storage, made, names[i], back, sizeof back, NULL), 0);
+        assert_memory_equal(back, copies[i], sizeof back);
+    }
+    dw_storage_close(storage);
+    remove_files();
+}
+
+/* ---- Names and folders ----------------------------------------------------------------------- */
+
+static void go(const char *where)
+{
+    assert_int_equal(chdir(where), 0);
+}
+
+static dw_storage *open_text(const char *text)
+{
+    dw_storage *storage;
+    dw_why why;
+    if (dw_storage_open(&storage, text, &why)) fail_msg("%s", why.text);
+    return storage;
+}
+
+TEST(a_storage_keeps_its_file_when_the_program_changes_its_folder)
+{
+    copy_name names[KEYS];
+    char link_path[160];
+    dw_storage *storage;
+    dw_why why;
+    snprintf(link_path, sizeof link_path, "%s/other", folder);
+    go(folder);
+    storage = open_text("file:prev");
+    go("/");
+    dw_storage_close(storage); /* it has no snapshot */
+    assert_int_not_equal(access(path, F_OK), 0);
+    go(folder);
+    storage = open_text("file:prev");
+    go("/");
+    uint64_t made = save_all(storage, 0, 0, 0, names);
+    dw_storage_close(storage);
+    assert_int_equal(symlink("prev", link_path), 0);
+    go(folder);
+    storage = open_text("file:other");
+    go("/");
+    assert_has(storage, made, 0, 0, names);
+    dw_storage_close(storage);
+    remove_files();
+    go(folder);
+    assert_int_equal(dw_storage_open(&storage, "file:other", &why), DW_ERR_IO); /* to nothing */
+    assert_int_equal(dw_storage_open(&storage, "file:prev.index", &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "another ending"));
+    unlink(link_path);
+    go("/");
+}
+
+TEST(a_file_that_was_moved_keeps_its_snapshots_and_harms_no_other)
+{
+    copy_name names[KEYS];
+    char moved[160];
+    uint64_t made;
+    dw_why why;
+    snprintf(moved, sizeof moved, "%s/moved", folder);
+    dw_storage *first = open_storage();
+    assert_int_equal(rename(path, moved), 0);
+    dw_storage *second = open_storage();
+    uint64_t saved = save_all(second, 0, 0, 0, names);
+    keep(first, 1, 1, names[0]);
+    assert_int_equal(dw_storage_save(first, 0, &made, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, "was moved"));
+    dw_storage_close(first);
+    dw_storage_close(second);
+    second = open_storage();
+    keep(second, 1, 0, names[1]);
+    assert_int_equal(counters_of(second).snapshot, saved);
+    unlink(path);
+    assert_int_equal(dw_storage_save(second, 0, &made, &why), DW_ERR_IO);
+    dw_storage_close(second);
+    unlink(moved);
+    unlink(index_path);
+}
+
+TEST(an_index_is_not_written_through_a_link)
+{
+    char temporary[160], letter[160];
+    struct stat found;
+    copy_name names[KEYS];
+    snprintf(temporary, sizeof temporary, "%s.tmp", index_path);
+    snprintf(letter, sizeof letter, "%s/letter", folder);
+    close(open(letter, O_CREAT | O_RDWR, 0600));
+    assert_int_equal(symlink("letter", temporary), 0);
+    dw_storage *storage = open_storage();
+    save_all(storage, 0, 0, 0, names);
+    dw_storage_close(storage);
+    assert_true(!stat(letter, &found) && found.st_size == 0);
+    assert_true(!lstat(index_path, &found) && S_ISREG(found.st_mode));
+    unlink(letter);
+    remove_files();
+}
+
+/* The thread is cancelled before its calls, and ends after them. */
+static void *keep_and_save(void *storage)
+{
+    copy_name names[KEYS];
+    pthread_cancel(pthread_self());
+    for (uint64_t k = 0; k < KEYS; k++)
+        if (dw_storage_keep(storage, "any bytes", 9 - k % 2, names[k], NULL)) return storage;
+    dw_storage_save(storage, 0, &(uint64_t){0}, NULL);
+    return storage;
+}
+
+TEST(a_thread_that_is_cancelled_leaves_no_lock)
+{
+    pthread_t thread;
+    void *result;
+    copy_name names[KEYS];
+    dw_storage *storage = open_storage();
+    assert_int_equal(pthread_create(&thread, NULL, keep_and_save, storage), 0);
+    pthread_join(thread, &result);
+    assert_ptr_equal(result, storage);
+    save_all(storage, 0, 0, 0, names);
     dw_storage_close(storage);
     remove_files();
 }
