@@ -45,12 +45,23 @@ static dw_status check_start(const dw_checkpoint *start, const dw_settings *sett
     return DW_OK;
 }
 
+/* Adds to what is wrong with the files of a checkpoint what to do next. */
+static dw_status advise(dw_status status, dw_why *why)
+{
+    static const char next[] = ": restore the file, give another checkpoint, or begin without one";
+    size_t length = why ? strlen(why->text) : 0;
+    bool is_of_files = status == DW_ERR_FORMAT || status == DW_ERR_CORRUPT || status == DW_ERR_IO;
+    if (length && is_of_files && length + sizeof next <= sizeof why->text)
+        memcpy(why->text + length, next, sizeof next);
+    return status;
+}
+
 dw_status dw_joint_checkpoint_open(dw_checkpoint *start, const dw_settings *settings, dw_why *why)
 {
     const dw_train_config *config = &settings->config;
     const char *directory = config->resume ? config->resume : config->init;
     dw_status status = DW_OK;
-    if (directory) status = dw_checkpoint_open(start, directory, why);
+    if (directory) status = advise(dw_checkpoint_open(start, directory, why), why);
     if (status == DW_OK && directory) status = check_start(start, settings, why);
     if (status == DW_OK && config->save)
         status = dw_checkpoint_prepare(config->save, &settings->shape, why);
@@ -95,6 +106,7 @@ dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start)
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
         status = dw_checkpoint_read(start, dw_model_part(stage->model, i), resumes, &stage->why);
     if (status == DW_OK && resumes && start->states.replicas) status = load_state(stage, start);
+    (void)advise(status, &stage->why);
     return status == DW_OK && resumes ? dw_codec_states_load(stage, start) : status;
 }
 

@@ -299,7 +299,7 @@ static void flip(const char *path, long at)
 
 TEST_WITH(damaged_and_missing_files_are_named, pipeline_set_up, pipeline_tear_down)
 {
-    char path[2][400], hidden[410];
+    char path[2][400], head[400], hidden[410];
     pipeline run = a_coded_run("delta:bits=3", "delta:bits=4");
     run_until_saved(&run, 2, SAVED_AFTER);
     find_file("codecs-0-", path[0]);
@@ -310,6 +310,10 @@ TEST_WITH(damaged_and_missing_files_are_named, pipeline_set_up, pipeline_tear_do
         assert_refused(&run, path[1], "is damaged");
         flip(path[1], places[i]);
     }
+    find_file("head", head);
+    flip(head, 5000);
+    assert_refused(&run, head, "give another checkpoint, or begin without one");
+    flip(head, 5000);
     FILE *file = fopen(path[0], "r+b");
     assert_non_null(file);
     fseek(file, 0, SEEK_END);
