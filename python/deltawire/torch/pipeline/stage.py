@@ -94,8 +94,8 @@ class Added(Gathered):
         there is a warning and all ids start without state.
 
         Errors: MISMATCH (saved by another stage, with another config, or with copies that the file
-        of state= does not have), ARGUMENT (after the first step), CORRUPT, LIMIT, IO. Nothing has
-        changed then, and the stage can go on without."""
+        of state= does not have), FORMAT, VERSION, ARGUMENT (after the first step), CORRUPT, LIMIT,
+        IO. Nothing has changed then, and the stage can go on without."""
         with self._ours() as compression:
             compression.load(state)
 
