@@ -176,3 +176,33 @@ def test_what_is_no_state_of_a_stage_is_refused_and_changes_nothing(ranks):
         assert losses == expected and len(said) == 13
         for status, word, why in said:
             assert status == "FORMAT" and word in why and "damaged" in why
+
+
+def in_mid_step(rank, world, name, evaluates):
+    """Saves while a step is under way, and after it. Returns the sentences, and the last mark."""
+    pipe = Pipe(rank, world, name, options=OPTIONS)
+    pipe.steps()
+    said = []
+
+    def save(module, inputs):
+        for stage in pipe.stages:
+            if stage.submod is module:
+                with pytest.raises(deltawire.DeltawireError) as error:
+                    stage.compression_state_dict()
+                said.append(error.value.why)
+
+    hooks = [stage.submod.register_forward_pre_hook(save) for stage in pipe.stages]
+    pipe.steps()
+    for hook in hooks:
+        hook.remove()
+    if evaluates and hasattr(pipe.schedule, "eval"):
+        pipe.evaluate(*small_gpt.samples(8, 32))
+    return said, [mark[1] for mark in pipe.stages[0].compression_state_dict()["marks"].values()]
+
+
+@pytest.mark.parametrize("name, evaluates", [("1f1b", True), ("interleaved", False)])
+def test_the_state_of_a_step_that_is_under_way_is_refused(ranks, name, evaluates):
+    for said, marks in ranks.run(2, in_mid_step, name, evaluates):
+        assert len(said) == (4 if name == "1f1b" else 8)
+        assert all("under way" in one for one in said)
+        assert set(marks) <= {2, 3} and len(set(marks)) == 1

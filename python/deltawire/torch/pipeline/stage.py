@@ -81,7 +81,8 @@ class Added(Gathered):
         the same step. With the text of a file as state=, it names the copies that the file has, and
         the file keeps those of the last two states.
 
-        Errors: ARGUMENT (it was closed, and its state was in a file), IO, NO_MEMORY."""
+        Errors: ARGUMENT (a step is under way, or it was closed, and its state was in a file), IO,
+        NO_MEMORY."""
         with self._ours() as compression:
             return compression.save()
 
