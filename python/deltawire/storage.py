@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from deltawire._library import ffi, pools
 from deltawire.bytes_in import Bytes
-from deltawire.errors import check, new_why, refuse
+from deltawire.errors import Status, check, fail, new_why, refuse
 from deltawire.owner import Lent
 
 
@@ -50,7 +50,7 @@ class Storage(Lent):
     Snapshots are copies that a later process reads, docs/state.md: keep() takes bytes and returns
     their name; save() makes a snapshot of what was kept, and returns its number; it lets go of all
     others but `keeps`. let_go() lets go of what was kept. fetch() reads a copy of so many bytes.
-    Errors: IO; MISMATCH, CORRUPT: there is no such copy, or it is damaged.
+    Errors: IO, ARGUMENT, NO_MEMORY; MISMATCH, CORRUPT: there is no such copy, or it is damaged.
     """
 
     _noun = "storage"
@@ -60,8 +60,14 @@ class Storage(Lent):
         super().__init__()
         if not isinstance(text, str):
             refuse(f'state must be a text such as "file:/path,cache=4GiB", not {text!r}')
+        try:
+            raw = os.fsencode(text)
+        except UnicodeEncodeError as error:
+            fail(Status["CONFIG"], f"state is no path: {error}")
+        if b"\0" in raw:
+            fail(Status["CONFIG"], f"state must not contain a zero byte: {text!r}")
         made, why = ffi.new("dw_storage **"), new_why()
-        check(pools.dw_storage_open(made, os.fsencode(text), why), why)
+        check(pools.dw_storage_open(made, raw, why), why)
         self._handle = made[0]
         self._open = True
 
@@ -78,16 +84,24 @@ class Storage(Lent):
 
     def save(self, keeps: int = 0) -> int:
         """Makes a snapshot of what was kept."""
+        _check_number("keeps", keeps)
         made, why = ffi.new("uint64_t *"), new_why()
         self._call(pools.dw_storage_save, keeps, made, why)
         return made[0]
 
     def fetch(self, snapshot: int, name: bytes, size: int) -> bytes:
         """Reads a copy of a snapshot."""
-        if len(name) != 16:
-            refuse(f"a name has 16 bytes, not {len(name)}")
-        copy, why = ffi.new("uint8_t[]", size), new_why()
-        self._call(pools.dw_storage_fetch, snapshot, ffi.from_buffer(name), copy, size, why)
+        _check_number("snapshot", snapshot)
+        _check_number("size", size)
+        with Bytes(name, "name") as given:
+            if given.length != 16:
+                refuse(f"a name has 16 bytes, not {given.length}")
+            try:
+                copy, why = ffi.new("uint8_t[]", size), new_why()
+            except (MemoryError, OverflowError):
+                fail(Status["NO_MEMORY"], f"there is no memory for a copy of {size} bytes")
+            its = ffi.cast("uint8_t *", given.pointer)
+            self._call(pools.dw_storage_fetch, snapshot, its, copy, size, why)
         return bytes(copy)
 
     def _call(self, function: Any, *arguments: Any) -> None:
@@ -108,6 +122,11 @@ class Storage(Lent):
             return StorageCounters(*[getattr(struct, name) for name in StorageCounters._fields])
         finally:
             self._busy.release()
+
+
+def _check_number(name: str, given: Any) -> None:
+    if not isinstance(given, int) or not 0 <= given < 2**64:
+        refuse(f"{name} must be an int from 0 to 2**64 - 1, not {given!r}")
 
 
 def storage_of(state: Union[None, str, Storage]) -> Optional[Storage]:

@@ -171,6 +171,12 @@ def test_a_snapshot_outlives_its_storage(tmp_path):
             assert storage.fetch(first, name, 5000) == bytes([i]) * 5000
         refuses(lambda: storage.fetch(last, names[0], 5000), "MISMATCH", "does not have this copy")
         refuses(lambda: storage.fetch(last, b"short", 5000), "ARGUMENT", "16 bytes")
+        refuses(lambda: storage.fetch(last, "x" * 16, 5000), "ARGUMENT", "holds no bytes")
+        refuses(lambda: storage.fetch(last, names[0], -1), "ARGUMENT", "size must be an int")
+        refuses(lambda: storage.fetch(-1, names[0], 1), "ARGUMENT", "snapshot must be an int")
+        for size in (2**50, 2**63):
+            refuses(lambda: storage.fetch(last, names[0], size), "NO_MEMORY", "no memory for")
+        refuses(lambda: storage.save(keeps=-1), "ARGUMENT", "keeps must be an int")
         floats = normal((3, 50), 1)
         floats_name = storage.keep(floats)
         assert storage.fetch(storage.save(), floats_name, 600) == floats.tobytes()
@@ -210,6 +216,8 @@ def test_storages_that_are_refused(tmp_path):
     refuses(lambda: Storage(f"file:{tmp_path}/prev,cash=3"), "CONFIG", "cash")
     refuses(lambda: Storage(Config("delta:bits=4")), "ARGUMENT", "must be a text")
     refuses(lambda: Storage(f"file:{tmp_path}/none/prev"), "IO", "No such file")
+    refuses(lambda: Storage(f"file:{tmp_path}/prev\0rest"), "CONFIG", "zero byte")
+    refuses(lambda: Storage(f"file:{tmp_path}/\ud800"), "CONFIG", "no path")
     assert not list(tmp_path.iterdir())
 
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from deltawire.errors import DeltawireError, Status, fail, refuse
+from deltawire.errors import DeltawireError, Status, fail, line_of, refuse
 from deltawire.torch.ddp.hook import ddp_hook
 from deltawire.torch.fsdp.state import compress_fsdp
 
@@ -112,7 +112,8 @@ def attach(trainer: Any, codec: Any = "direct:bits=4", **options: Any) -> Attach
     codec, options: as for ddp_hook and compress_fsdp.
 
     Checkpoints of the trainer have the codec's state of each rank, and a training that resumes
-    loads it from there. With another number of ranks, or another codec, it begins without.
+    loads it from there. With another number of ranks, another codec, or a file that cannot be read,
+    it begins without, and a warning says so.
 
     Returns an Attached, which has the statistics.
     Errors: ARGUMENT; when the training begins, those of ddp_hook and compress_fsdp; after its first
@@ -163,7 +164,7 @@ def _for_transformers(attached: Attached, trainer: Any) -> Any:
                 return
             folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
             os.makedirs(folder, exist_ok=True)  # the first rank may not have made it yet
-            torch.save(attached.state.compression_state_dict(), _file(folder))
+            _write(attached.state.compression_state_dict(), _file(folder))
 
     return Compression()
 
@@ -172,13 +173,26 @@ def _file(folder: str) -> str:
     return os.path.join(folder, f"deltawire_{dist.get_rank()}.pt")
 
 
+def _write(saved: Any, file: str) -> None:
+    """A process that is killed leaves no half of a file."""
+    torch.save(saved, f"{file}.new")
+    os.replace(f"{file}.new", file)
+
+
 def _read(folder: str) -> Any:
     """What a checkpoint has of this rank, or None with a warning."""
-    if dist.is_initialized() and os.path.exists(_file(folder)):
-        return torch.load(_file(folder))
-    if dist.is_initialized():
-        _warn(f"the compression begins without state, because there is no {_file(folder)}")
-    return None
+    if not dist.is_initialized():
+        return None
+    file = _file(folder)
+    if not os.path.exists(file):
+        _warn(f"the compression begins without state, because there is no {file}")
+        return None
+    try:
+        return torch.load(file, weights_only=True)
+    except Exception as error:  # torch.load raises many kinds
+        why = line_of(error)
+        _warn(f"the compression begins without state, because {file} cannot be read: {why}")
+        return None
 
 
 def _for_lightning(attached: Attached, trainer: Any) -> Any:
@@ -232,8 +246,10 @@ def with_ids(dataset: Any) -> WithIds:
     dataset: has a length and items, as those of torch.utils.data and of the package datasets.
 
     An item that is a mapping gets the index as "sample_ids", any other one as its first part.
-    Errors: ARGUMENT (the data set has no length, so its items have no indices)."""
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    Errors: ARGUMENT (the data set has no length, or is an IterableDataset, so its items have no
+    indices)."""
+    has_both = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if not has_both or isinstance(dataset, torch.utils.data.IterableDataset):
         refuse(
             f"a {type(dataset).__name__} has no indices: number its samples yourself, the same way "
             "in every epoch, and give these numbers as sample_ids"

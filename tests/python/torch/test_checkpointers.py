@@ -188,6 +188,10 @@ def test_every_checkpointer_goes_on_to_the_bit(ranks, kind, tmp_path):
 # --- mistakes ----------------------------------------------------------------------------------
 
 
+def has_no_memory():
+    raise MemoryError("too much")
+
+
 def refusals(rank, world, folder):
     hook, _ = deltawire.torch.ddp_hook("delta:bits=3")
     whole = hook.state_dict()
@@ -197,6 +201,11 @@ def refusals(rank, world, folder):
             hook.load_state_dict(state)
         found.append((error.value.status.name, error.value.why))
     if rank == 1:
+        hook.compression_state_dict = has_no_memory
+    with pytest.raises(MemoryError if rank == 1 else deltawire.DeltawireError, match="too much"):
+        hook.state_dict()
+    if rank == 1:
+        del hook.compression_state_dict
         hook.close_compression()
     with pytest.raises(deltawire.DeltawireError) as error:
         hook.state_dict()

@@ -57,12 +57,19 @@ class Trainer:
             self.state.load_compression_state_dict(held)
 
 
-def rank_of_run(rank, world, folder, first, options):
-    """Steps first to STEPS; those before come from the file. Saves, where it begins at 0."""
+def rank_of_run(rank, world, folder, first, options, again=False):
+    """Steps first to STEPS; those before come from the file. Saves, where it begins at 0. again:
+    what was loaded is saved before the first step, and loaded into another hook."""
     file = os.path.join(folder, f"rank{rank}.pt")
     trainer = Trainer(**options)
     if first:
         trainer.load(file)
+    if again:
+        saved = trainer.state.compression_state_dict()
+        trainer.state.close_compression()
+        trainer = Trainer(**options)
+        trainer.load(file, compression=False)
+        trainer.state.load_compression_state_dict(saved)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         for number in range(first, STEPS):
@@ -98,6 +105,30 @@ def test_a_restarted_world_goes_on_to_the_bit(world, options, tmp_path):
     assert len({bits for bits, _ in whole}) == 1
     assert [bits for bits, _ in again] == [bits for bits, _ in whole]
     assert all(new == 0 for _, new in again) and all(new > 0 for _, new in whole)
+
+
+@pytest.mark.parametrize("hook", [{}, LINKS])
+def test_a_state_that_waits_for_the_first_step_is_saved_as_it_was_loaded(hook, tmp_path):
+    whole = results(2, rank_of_run, str(tmp_path), 0, {"hook": hook})
+    again = results(2, rank_of_run, str(tmp_path), SAVED_AFTER, {"hook": hook}, True)
+    assert again == [(bits, 0) for bits, _ in whole]
+
+
+def rank_that_resaves(rank, world, folder):
+    """A state that only rank 0 loads, and all save before the first step."""
+    trainer = Trainer()
+    if rank == 0:
+        trainer.load(os.path.join(folder, "rank0.pt"))
+    state = trainer.state.compression_state_dict()
+    other = Trainer()
+    other.state.load_compression_state_dict(state)
+    with pytest.warns(RuntimeWarning, match="do not belong together"):
+        other.step(rank, 0)
+
+
+def test_states_that_wait_keep_their_marks(tmp_path):
+    results(2, rank_of_run, str(tmp_path), 0, {})
+    results(2, rank_that_resaves, str(tmp_path))
 
 
 def rank_that_holds(rank, world, hook):

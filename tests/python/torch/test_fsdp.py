@@ -218,6 +218,8 @@ def rank_of_run(rank, world, folder, first, codec, how):
             parameter.to_local().data.copy_(part)
         if first > 0:
             state.load_compression_state_dict(held)
+            waiting = state.compression_state_dict()
+            assert waiting["mark"] == held["mark"] and len(waiting["buckets"]) > 1
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         train(model, rank, range(abs(first), SAVED_AFTER), optimizer)

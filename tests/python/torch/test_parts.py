@@ -462,11 +462,18 @@ def test_first_tensors_without_rows_are_no_matter():
 
 def test_ids_of_microbatches():
     cutter = ids.Cutter()
-    assert cutter.cut(list(range(5)), 3, 0) == [0, 1, 2]
-    assert cutter.cut(list(range(5)), 2, 1) == [3, 4]
+    assert cutter.cut(list(range(5)), 3, 0, 3) == [0, 1, 2]
+    assert cutter.cut(list(range(5)), 2, 1, 3) == [3, 4]
     with pytest.raises(DeltawireError):
-        cutter.cut(list(range(5)), 2, 2)
-    assert ids.Cutter().cut(torch.tensor([7, 5]), 2, 0) == [7, 5]
+        cutter.cut(list(range(5)), 2, 2, 3)
+    assert ids.Cutter().cut(torch.tensor([7, 5]), 2, 0, 2) == [7, 5]
+    for total in (2, 3, 5, 6):  # too few for two microbatches of two, or too many
+        cutter = ids.Cutter()
+        with pytest.raises(DeltawireError, match="as many ids as x has samples"):
+            for microbatch in (0, 1):
+                cutter.cut(torch.arange(total).numpy(), 2, microbatch, 2)
+    cutter = ids.Cutter()  # the program has split them
+    assert [cutter.cut([i, i + 1], 2, i // 2, 3) for i in (0, 2, 4)] == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_signatures():

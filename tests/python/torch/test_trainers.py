@@ -235,6 +235,36 @@ def test_a_training_of_transformers_resumes_elsewhere_with_the_same_bits(ranks, 
         assert any("trained before" in one for one in said)
 
 
+def resumes_from_a_cut_file(rank, world, port, folder):
+    """The file of rank 1 is cut. Returns what is said."""
+    from transformers import Trainer, TrainingArguments
+
+    as_torchrun(rank, world, port)
+    for steps in (1, 2):
+        space = names(rank, folder)
+        quiet = {"report_to": [], "disable_tqdm": True, "per_device_train_batch_size": 2}
+        arguments = TrainingArguments(
+            folder, max_steps=steps, save_steps=1, ddp_backend="gloo", use_cpu=True, **quiet
+        )
+        trainer = Trainer(space["model"], arguments, train_dataset=space["data"])
+        deltawire.torch.attach(trainer, "direct:bits=2,feedback=ef")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            trainer.train(resume_from_checkpoint=f"{folder}/checkpoint-1" if steps > 1 else None)
+        file = pathlib.Path(folder, "checkpoint-1", f"deltawire_{rank}.pt")
+        assert file.stat().st_size and not list(file.parent.glob(f"{file.name}?*"))
+        if rank == 1:
+            file.write_bytes(file.read_bytes()[:1000])
+    return [str(one.message) for one in said]
+
+
+def test_a_training_of_transformers_goes_on_without_a_state_that_cannot_be_read(ranks, tmp_path):
+    pytest.importorskip("transformers")
+    first, second = ranks.run(2, resumes_from_a_cut_file, free_port(), str(tmp_path))
+    assert any("deltawire_1.pt cannot be read" in one for one in second)
+    assert all(any("do not belong together" in one for one in said) for said in (first, second))
+
+
 def of_another_codec(rank, world):
     """A hook whose checkpoint was saved with another codec begins without it."""
     said = []
@@ -316,8 +346,13 @@ def test_with_ids_numbers_items_of_every_kind():
     ):
         data = deltawire.torch.with_ids(items)
         assert len(data) == 2 and data[1] == expected
-    with pytest.raises(DeltawireError, match="number its samples yourself"):
-        deltawire.torch.with_ids(iter([1]))
+
+    class Endless(torch.utils.data.IterableDataset):
+        __len__ = __iter__ = lambda self: 2
+
+    for items in (iter([1]), Endless()):
+        with pytest.raises(DeltawireError, match="number its samples yourself"):
+            deltawire.torch.with_ids(items)
 
 
 def test_a_trainer_that_does_not_call_the_hook_is_told_after_its_first_step():

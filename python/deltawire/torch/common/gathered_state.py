@@ -43,9 +43,11 @@ class Gathered:
 
         group: a process group. None: all ranks. Call it on all its ranks, after the same step.
 
-        Errors: those of compression_state_dict of any rank; PEER (a rank did not call)."""
+        Errors: those of compression_state_dict of any rank; PEER (a rank did not call, or has
+        raised another exception)."""
         group = group_of(group)
-        error, mine, is_made = None, b"", False
+        error: Optional[Exception] = None
+        mine, is_made = b"", False
         try:
             try:
                 state = self.compression_state_dict()
@@ -53,7 +55,7 @@ class Gathered:
                 file = io.BytesIO()
                 torch.save(state, file)
                 mine = file.getvalue()
-            except DeltawireError as caught:
+            except Exception as caught:  # the other ranks wait
                 error = caught
             states = _gathered(group, error, mine)
         except BaseException:
@@ -93,11 +95,13 @@ def own(state: Any) -> Any:
         ) from error
 
 
-def _gathered(group: Any, error: Optional[DeltawireError], mine: bytes) -> "dict[int, bytes]":
+def _gathered(group: Any, error: Optional[Exception], mine: bytes) -> "dict[int, bytes]":
     """Returns the states by global rank. If a rank has an error, all ranks raise it."""
     ranks, told = dist.get_process_group_ranks(group), None
-    if error is not None:
+    if isinstance(error, DeltawireError):
         told = (int(error.status), error.why)
+    elif error is not None:
+        told = (int(Status["PEER"]), f"{type(error).__name__}: {line_of(error)}")
     errors: "list[Any]" = [None] * len(ranks)
     _wait(group, lambda: dist.all_gather_object(errors, told, group=group))
     if error is not None:

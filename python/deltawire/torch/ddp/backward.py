@@ -44,11 +44,12 @@ class Backward:
         }
 
     def save(self) -> "dict[str, Any]":
-        """Returns the state of all buckets, in the order of the last backward."""
-        if self._jobs:
+        """Returns the state of all buckets, in the order of the last backward. If there was none:
+        what was loaded."""
+        if self._jobs or (self._resume is not None and self._resume.is_under_way()):
             refuse("save the compression state between two steps, after the ranks have met")
         failed = self._crew.error is not None
-        return self._ranks.save(self.buckets.held(self._seen), self._steps, failed)
+        return self._ranks.save(self.buckets.held(self._seen or None), self._steps, failed)
 
     def load(self, state: Any) -> None:
         """Loads what save returned, before the first backward."""

@@ -2,7 +2,7 @@
 # buckets.py - Buckets: the exchange of each bucket that torch has now.
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Optional
 
 import torch
 
@@ -32,9 +32,12 @@ class Buckets:
         """Takes those of a state that is loaded, or none."""
         self._held = {one[0].digest: one for one in held}
 
-    def held(self, order: "Iterable[int]") -> "list[tuple[Layout, torch.dtype, Any]]":
-        """Returns those that there are of these digests, in this order."""
-        return [self._held[digest] for digest in order if digest in self._held]
+    def held(
+        self, order: "Optional[Iterable[int]]" = None
+    ) -> "list[tuple[Layout, torch.dtype, Any]]":
+        """Returns those that there are of these digests, in this order. None: all of them."""
+        digests = self._held if order is None else order
+        return [self._held[digest] for digest in digests if digest in self._held]
 
     def encoders(self) -> "list[Any]":
         return self._ranks.peers.encoders([exchange for *_, exchange in self._held.values()])

@@ -39,6 +39,10 @@ class Resume:
         self.backwards += 1
         return layout.digest == self._first and self.backwards <= BACKWARDS
 
+    def is_under_way(self) -> bool:
+        """Whether a backward has handed over some buckets, but not all."""
+        return bool(self._waiting)
+
     def take(self, layout: Layout, buffer: torch.Tensor) -> Any:
         """Takes one of torch's buckets, and returns the future of its means."""
         self._shapes.update(layout.parameters)

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, Callable
 
 import deltawire
+from deltawire.errors import refuse
 from deltawire.torch.common.gathered_state import own
 from deltawire.torch.common.rendezvous import Rendezvous
 from deltawire.torch.gradients import saved_state
@@ -59,10 +60,19 @@ class HookRanks:
         self, held: "list[tuple[Any, Any, Any]]", count: int, failed: bool
     ) -> "dict[str, Any]":
         """Returns a state. held: (layout, dtype, exchange) of each bucket. count: of what has been
-        exchanged, equal on all ranks. failed: whether an exchange has failed."""
+        exchanged, equal on all ranks. failed: whether an exchange has failed.
+
+        Before the first exchange it is the loaded state, with the mark of that, because the ranks
+        have not compared their marks yet."""
+        waits = self._mark is not None and not count and not failed
+        if waits and self.peers.spoiled:
+            refuse(
+                "several compression states were loaded, and they are put in order with the first "
+                "backward: save the state after that, or load a single one"
+            )
         states = self.peers.states([exchange for _, _, exchange in held])
         buckets = [(layout, dtype, kept) for (layout, dtype, _), kept in zip(held, states)]
-        mark = saved_state.mark_of(self._nonce, count, failed)
+        mark = self._mark if waits else saved_state.mark_of(self._nonce, count, failed)
         return saved_state.whole(self._kind, self._same, mark, buckets)
 
     def load(self, state: Any, take: "Callable[[list[Any]], None]") -> None:

@@ -260,6 +260,8 @@ class Compression:
         return {"stage": stage, "steps": self._step, **self.sides.stats()}
 
     def save(self) -> "dict[str, Any]":
+        if self._end.is_open(self) and list(self.sides):
+            refuse("save the compression state between two steps: a step of the stage is under way")
         for side in self.sides:
             side.sender.begin(self._failed)  # the profile that the next step will have
         unknown = self._failed and self._encoded

@@ -162,7 +162,8 @@ class Ends:
         states: "Callable[[Any], Iterator[bytes]]",
         failing: contextlib.ExitStack,
     ) -> "Callable[[], None]":
-        """Reads what save returned. Returns a function that makes it the state.
+        """Reads what save returned, once Checkpoint.check has accepted it. Returns a function that
+        makes it the state.
 
         states: reads those of a slot. failing: to be closed if the function will not be called.
         Errors: MISMATCH (another config), those of states and of import_state."""

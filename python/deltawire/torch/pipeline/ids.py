@@ -66,17 +66,22 @@ def samples(
 
 class Cutter:
     """Splits the ids of a step into those of each microbatch. torch does that only if they are a
-    tensor; otherwise it passes all ids to each microbatch."""
+    tensor; otherwise it passes all ids to each microbatch, unless the program has split them."""
 
     def __init__(self) -> None:
         self._before = 0
+        self._first: "Optional[list[int]]" = None  # what was given with the first microbatch
 
-    def cut(self, given: Any, n: int, microbatch: int) -> "list[int]":
-        """Returns the ids of the next microbatch, which has n samples. Errors: ARGUMENT."""
+    def cut(self, given: Any, n: int, microbatch: int, of: int) -> "list[int]":
+        """Returns the ids of the next microbatch of so many, which has n samples.
+
+        Errors: ARGUMENT."""
         found = listed(given)
-        if not isinstance(given, torch.Tensor) and len(found) != n:
-            start, self._before = self._before, self._before + n
-            found = found[start : start + n]
+        start, self._before = self._before, self._before + n
+        are_all = len(found) != n if self._first is None else found == self._first
+        self._first = found if self._first is None else self._first
+        if are_all and not isinstance(given, torch.Tensor):
+            found = found[start : None if microbatch == of - 1 else start + n]
         if len(found) != n:
             refuse(
                 f"microbatch {microbatch} has {n} samples but {len(found)} ids: give {NAME} as "
@@ -138,7 +143,7 @@ class StepIds:
             self._ids[microbatch] = None
             return
         n = samples(given, args, kwargs, microbatch, of)
-        self._ids[microbatch] = self._cutter.cut(given, n, microbatch)
+        self._ids[microbatch] = self._cutter.cut(given, n, microbatch, of)
 
     def learn(self, microbatch: int, ids: "Optional[list[int]]") -> None:
         """Takes the ids of a microbatch from the stage before this one."""

@@ -11,6 +11,11 @@ from deltawire.torch.common import tensors
 HEAD, NAME = 96, 16  # bytes: of a key's saved state before its values, and of a copy's name
 
 
+def stored(length: int, names_copies: bool) -> int:
+    """The bytes that a saved state has of the state of a key, which has so many with its copy."""
+    return min(length, HEAD + NAME) if names_copies else length
+
+
 class Snapshots:
     """Puts names in the place of copies, and copies in the place of names.
 
@@ -63,7 +68,7 @@ class Snapshots:
         none. Errors: MISMATCH, IO, CORRUPT (a copy cannot be had)."""
         at, data = 0, tensors.as_bytes(saved["states"])
         for length in saved["lengths"].tolist():
-            end = at + (min(length, HEAD + NAME) if snapshot else length)
+            end = at + stored(length, bool(snapshot))
             state, at = bytes(data[at:end]), end
             if snapshot and len(state) < length:
                 name = state[HEAD:]

@@ -81,7 +81,8 @@ class Added(Gathered):
         the same step. With the text of a file as state=, it names the copies that the file has, and
         the file keeps those of the last two states.
 
-        Errors: ARGUMENT (it was closed, and its state was in a file), IO, NO_MEMORY."""
+        Errors: ARGUMENT (a step is under way, or it was closed, and its state was in a file), IO,
+        NO_MEMORY."""
         with self._ours() as compression:
             return compression.save()
 
@@ -94,8 +95,8 @@ class Added(Gathered):
         there is a warning and all ids start without state.
 
         Errors: MISMATCH (saved by another stage, with another config, or with copies that the file
-        of state= does not have), ARGUMENT (after the first step), CORRUPT, LIMIT, IO. Nothing has
-        changed then, and the stage can go on without."""
+        of state= does not have), FORMAT, VERSION, ARGUMENT (after the first step), CORRUPT, LIMIT,
+        IO. Nothing has changed then, and the stage can go on without."""
         with self._ours() as compression:
             compression.load(state)
 

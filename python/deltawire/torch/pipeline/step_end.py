@@ -53,6 +53,10 @@ class StepEnd:
         """Returns the stages that have sent or received some messages of the step, but not all."""
         return [stage for stage, counted in list(self._open.items()) if counted]
 
+    def is_open(self, stage: Any) -> bool:
+        """Whether this stage has begun a step, and has not sent and received all its messages."""
+        return stage in self._open
+
     def later(self, wait: "Callable[[], None]") -> None:
         """Registers a function that the end of the step calls to wait for a send."""
         self._waits.append(wait)
