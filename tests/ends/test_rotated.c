@@ -118,9 +118,9 @@ TEST(changes_keep_to_an_error)
 
 static double largest(const float *values, size_t n)
 {
-    double most = 0;
-    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)values[i]));
-    return most;
+    float most = 0;
+    for (size_t i = 0; i < n; i++) most = fmaxf(most, fabsf(values[i]));
+    return (double)most;
 }
 
 /* What a form states of its contraction holds for rotated values. */
