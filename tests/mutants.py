@@ -88,7 +88,7 @@ MUTANTS = {
     "imported_copies_stay": ("pure", "src/ends/saving.c", "    dw_paging_list(&predictor->paging, held);\n", ""),
     "retired_taken": ("pure", "src/ends/decoder_plan.c", "if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;", ""),
     "rotten_base_named": ("pure", "src/ends/decoder_replies.c", "    dw_predictor_drop(&decoder->end.predictor, held);\n    return NULL;", "    return held;"),
-    "replaced_untold": ("pure", "src/ends/decoder_replies.c", ".replaced = dw_decoder_is_retired(decoder, t->header.incarnation),", ".replaced = 0,"),
+    "replaced_untold": ("pure", "src/ends/decoder_replies.c", "dw_decoder_is_retired(decoder, t->header.incarnation),", "false,"),
     "dropped_in_any_life": ("pure", "src/state/predict.c", "return predictor->dropped_incarnation == incarnation &&", "return"),
     "leap_over_held_alone": ("pure", "src/ends/encoder_replies.c", "bool ours = entry->incarnation == encoder->end.incarnation;", "bool ours = entry->held && entry->incarnation == encoder->end.incarnation;"),
     "another_life_imported": ("pure", "src/ends/saving.c", "if (is_new || saver->end->incarnation == saved->incarnation) return DW_OK;", "return DW_OK;"),

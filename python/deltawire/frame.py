@@ -163,7 +163,7 @@ class ReplyInfo:
 
     accepted: True for an ACK, False for a NACK.
     replaced: the frame was rejected because the decoder already received frames of a newer encoder
-        (or of the same one after its reset); the encoder must start again.
+        (or of the same one after its reset), or has no room for keys; the encoder must start again.
     incarnation, sequence: those of the frame that is answered.
     entries: a list with one ReplyEntry for each id.
     """

@@ -44,9 +44,12 @@ static bool fits(const dw_decode_ticket *t, const dw_held *held)
 size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply)
 {
     dw_decoder *decoder = t->decoder;
+    /* With equal quotas there is no room only if the ends hold different keys. */
+    bool has_no_room = t->refusal == DW_ERR_LIMIT;
     dw_reply_info info = {.struct_size = sizeof info,
                           .accepted = 1,
-                          .replaced = dw_decoder_is_retired(decoder, t->header.incarnation),
+                          .replaced =
+                              has_no_room || dw_decoder_is_retired(decoder, t->header.incarnation),
                           .incarnation = t->header.incarnation,
                           .sequence = t->header.sequence};
     for (uint32_t i = 0; i < t->header.n; i++) {

@@ -109,6 +109,56 @@ TEST(a_lost_announcement_is_repeated)
     test_pair_close(&pair);
 }
 
+/* Another encoder, which has what that of the pair saves now. */
+static dw_encoder *saved_of(const test_pair *pair)
+{
+    dw_encoder *saved;
+    assert_int_equal(dw_encoder_create(&saved, &pair->config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_encoder_export(pair->encoder, NULL, test_import_encoder, saved), DW_OK);
+    return saved;
+}
+
+static void restore(test_pair *pair, dw_encoder *saved)
+{
+    dw_encoder_destroy(pair->encoder);
+    pair->encoder = saved;
+}
+
+/* The saved encoder does not know that the decoder was not told of a key that is forgotten. */
+TEST(a_restored_encoder_finds_room_for_its_keys)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    int refused = 0;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32);
+    for (uint64_t key = 1; key < 3; key++) assert_int_equal(visit(&pair, key, 1, x, y), DW_OK);
+    dw_encoder_forget(pair.encoder, (dw_key){1, 0});
+    restore(&pair, saved_of(&pair));
+    assert_int_equal(visit(&pair, 3, 1, x, y), DW_ERR_LIMIT);
+    for (uint64_t i = 0; i < 6; i++) refused += visit(&pair, 2 + i % 2, 1, x, y) != DW_OK;
+    assert_int_equal(refused, 0);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 4);
+    test_pair_close(&pair);
+}
+
+TEST(a_restored_encoder_is_refused_once_however_often_it_had_begun_anew)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    int refused = 0;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    dw_encoder *saved = saved_of(&pair);
+    for (int i = 0; i < 10; i++) {
+        if (i % 2 == 0) dw_encoder_reset(pair.encoder);
+        assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    }
+    restore(&pair, saved);
+    for (int i = 0; i < 8; i++) refused += visit(&pair, 1, 1, x, y) != DW_OK;
+    assert_int_equal(refused, 1);
+    test_pair_close(&pair);
+}
+
 /* A stream of samples, each of which is seen once and then forgotten: neither end may grow. */
 TEST(forgotten_keys_leave_nothing_behind)
 {

@@ -493,10 +493,10 @@ static dw_status receive(model *m, const uint8_t *frame, const model_header *h,
 /* ---- A whole frame, and the reply (6). ------------------------------------------------------- */
 
 static size_t write_reply(const model *m, const uint8_t *frame, const model_header *h,
-                          const model_params *p, bool taken, uint8_t *reply)
+                          const model_params *p, dw_status status, uint8_t *reply)
 {
     uint32_t n = 0;
-    bool acked = true, replaced = is_retired(m, h->incarnation);
+    bool acked = true, replaced = status == DW_ERR_LIMIT || is_retired(m, h->incarnation);
     for (uint32_t i = 0; i < h->n; i++) {
         model_entry e = model_entry_at(frame, h, i);
         if (!model_has_state(&e)) continue;
@@ -519,7 +519,7 @@ static size_t write_reply(const model *m, const uint8_t *frame, const model_head
             held->t == h->t && held->c == h->c && (held->kept == p->of[PREV] || !p->of[PREV]);
         model_put(at + 32, 8, fits ? held->chain : 0);
     }
-    if (n == 0) acked = taken;
+    if (n == 0) acked = status == DW_OK;
     memset(reply, 0, 48);
     memcpy(reply, "DWR1\2", 5);
     reply[6] = acked ? 1 : replaced ? 3 : 2;
@@ -570,7 +570,7 @@ model_answer model_decode(model *m, const uint8_t *frame, size_t len, const dw_t
     if (!answer.status) answer.status = check_frame(m, frame, &h, &p, y, &answer.step);
     if (!answer.status) answer.status = receive(m, frame, &h, &p, y, options, &answer.step);
     if (whole && reply && dw_reply_bound(h.n) <= reply_cap && wants_reply(frame, &h))
-        answer.reply_len = write_reply(m, frame, &h, &p, answer.status == DW_OK, reply);
+        answer.reply_len = write_reply(m, frame, &h, &p, answer.status, reply);
     return answer;
 }
 
