@@ -221,7 +221,8 @@ static dw_status check_incarnation(const dw_saver *saver, const dw_saved *saved)
                  sides[saver->side]);
         return DW_ERR_MISMATCH;
     }
-    bool is_new = saver->end->predictor.keys == 0 && (!saver->sequence || *saver->sequence == 0);
+    bool is_new = saver->end->predictor.keys == 0 &&
+                  (saver->sequence ? *saver->sequence : saver->end->incarnation) == 0;
     if (is_new || saver->end->incarnation == saved->incarnation) return DW_OK;
     return dw_end_fail(
         saver->end, DW_ERR_MISMATCH,

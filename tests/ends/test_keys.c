@@ -159,6 +159,31 @@ TEST(a_restored_encoder_is_refused_once_however_often_it_had_begun_anew)
     test_pair_close(&pair);
 }
 
+/* Nor does a decoder take the copies of an incarnation that it has seen replaced. */
+TEST(a_decoder_without_keys_takes_no_state_of_an_earlier_incarnation)
+{
+    float x[128] = {1}, y[128];
+    uint8_t saved[1000];
+    size_t len;
+    test_pair pair;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    dw_key key = {1, 0};
+    assert_int_equal(test_export_decoder(pair.decoder, key, saved, sizeof saved, &len), DW_OK);
+    dw_encoder_reset(pair.encoder);
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    dw_encoder_forget(pair.encoder, key); /* which a frame without state announces */
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    const dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
+    test_pair_encode_with(&pair, &key, &tx, &options);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
+    assert_int_equal(dw_decoder_import(pair.decoder, saved, len), DW_ERR_MISMATCH);
+    test_pair_renew_decoder(&pair);
+    assert_int_equal(dw_decoder_import(pair.decoder, saved, len), DW_OK);
+    test_pair_close(&pair);
+}
+
 /* A stream of samples, each of which is seen once and then forgotten: neither end may grow. */
 TEST(forgotten_keys_leave_nothing_behind)
 {
