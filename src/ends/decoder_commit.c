@@ -54,6 +54,7 @@ static void count(dw_decode_ticket *t)
         counters->stateless_entries += p->entry.role == DW_ROLE_STATELESS;
         counters->skipped_entries += p->entry.role == DW_ROLE_SKIP;
         counters->key_entries += p->entry.role == DW_ROLE_KEY || p->entry.role == DW_ROLE_SYNC;
+        counters->resyncs += p->entry.role == DW_ROLE_SYNC;
         if (t->decoder->end.engine.device) {
             counters->groups += p->job.layout.pieces;
             counters->direct_groups += t->memory.results[i].sums.direct;

@@ -375,6 +375,7 @@ TEST(values_too_far_for_a_bound_are_sent_as_floats)
         for (int i = 0; i < 2; i++) test_pair_in_step(&pair, keys[i]);
     }
     assert_int_equal(test_encoder_counters(pair.encoder).resyncs, 2);
+    assert_int_equal(test_decoder_counters(pair.decoder).resyncs, 2);
     test_pair_close(&pair);
 }
 
