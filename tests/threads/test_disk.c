@@ -44,4 +44,24 @@ TEST(the_reason_of_the_system_is_returned)
     (void)rmdir(folder);
 }
 
+/* The path of a file that need not exist; its folder must. */
+TEST(paths_are_made_absolute)
+{
+    static const struct {
+        const char *path, *resolved;
+        int error;
+    } cases[] = {{"/no file", "/no file", 0},
+                 {"/usr/../no file", "/no file", 0},
+                 {"/usr/", "/usr", 0},
+                 {"/nowhere/at/all", NULL, ENOENT},
+                 {"/dev/null/file", NULL, ENOTDIR}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *resolved;
+        assert_int_equal(dw_disk_resolve(cases[i].path, &resolved), cases[i].error);
+        if (cases[i].resolved) assert_string_equal(resolved, cases[i].resolved);
+        if (!cases[i].resolved) assert_null(resolved);
+        free(resolved);
+    }
+}
+
 RUN_TESTS(NULL, NULL)

@@ -535,6 +535,7 @@ TEST(a_storage_keeps_its_file_when_the_program_changes_its_folder)
     assert_int_equal(dw_storage_open(&storage, "file:other", &why), DW_ERR_IO); /* to nothing */
     assert_int_equal(dw_storage_open(&storage, "file:prev.index", &why), DW_ERR_CONFIG);
     assert_non_null(strstr(why.text, "another ending"));
+    assert_int_equal(dw_storage_open(&storage, "file:prev.index.tmp", &why), DW_ERR_CONFIG);
     unlink(link_path);
     go("/");
 }
