@@ -101,7 +101,7 @@ MUTANTS = {
     "padding_of_tables": ("frames", "src/wire/frame.c", "if (frame[at]) return", "if (0) return"),
     "stale_before_base": ("frames", "src/ends/decoder_plan.c", "if (status < worst) worst = status;", "if (status && !worst) worst = status;"),
     "gives_up_without_base": ("frames", "src/ends/decoder_commit.c", "p->drops_copy = p->entry.base_chain != 0 && !t->asked.only_checks;", "p->drops_copy = !t->asked.only_checks;"),
-    "coded_blocks_across_rows": ("frames", "src/arithmetic/coded.h", "uint64_t skipped = number % each * DW_BLOCK_TILES, left = all.tiles - skipped;", "uint64_t skipped = number % each * DW_BLOCK_TILES, left = layout->tiles - all.first_tile - skipped;"),
+    "coded_blocks_across_rows": ("pure", "src/arithmetic/coded.h", "uint64_t skipped = number % each * DW_BLOCK_TILES, left = all.tiles - skipped;", "uint64_t skipped = number % each * DW_BLOCK_TILES, left = layout->tiles - all.first_tile - skipped;"),
     "coded_rooms_overlap": ("cuda", "cuda/launch.c", "if (!dw_size_add(launch->rooms, place->needs.room_bytes, &launch->rooms))", "if (!dw_size_add(launch->rooms, place->needs.plain_bytes, &launch->rooms))"),
     "head_of_the_frame_before": ("cuda", "cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
     "stream_of_saving_left": ("cuda", "cuda/engine_cuda.c", "    end_copy_stream(engine);\n    for (", "    for ("),
