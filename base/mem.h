@@ -18,7 +18,8 @@ bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result);
 
 /* *chosen; where it is NULL or has no functions, malloc and free. */
 dw_allocator dw_mem_allocator(const dw_allocator *chosen);
-/* The same of what a program has given, which is ARGUMENT if it has only one of the functions. */
+/* The same for an allocator that a program has set. Error: ARGUMENT if it has only one of the two
+ * functions. */
 dw_status dw_mem_take_allocator(dw_allocator *taken, const dw_allocator *given, dw_why *why);
 /* A block of no bytes takes one. zeroed: n elements of so many bytes each. */
 void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes);

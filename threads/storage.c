@@ -156,7 +156,8 @@ dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why)
     if (storage) *storage = NULL;
     if (!storage || !text) return dw_say(why, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = open_storage(storage, text, why);
-    return status && why && !*why->text ? dw_say(why, status, "there is no memory") : status;
+    bool is_untold = status == DW_ERR_NO_MEMORY && why && !*why->text;
+    return is_untold ? dw_say(why, status, "there is no memory") : status;
 }
 
 void dw_storage_close(dw_storage *s)

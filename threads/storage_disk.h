@@ -14,17 +14,19 @@
  * The caller frees it. */
 int dw_disk_resolve(const char *path, char **resolved);
 
-/* Opens a file to read and write it. makes: EEXIST if it exists; it is made with mode 0600. */
+/* Opens a file to read and write it. makes: it must not exist, or the error is EEXIST, and is made
+ * with mode 0600. */
 int dw_disk_open(const char *path, bool makes, int *fd);
 void dw_disk_close(int fd);
 
 /* EINVAL: it is not a regular file. */
 int dw_disk_size(int fd, uint64_t *bytes);
 
-/* EWOULDBLOCK: another process, or another descriptor, has the lock. */
+/* Locks the file until it is closed. EWOULDBLOCK: another process, or another descriptor, has the
+ * lock. */
 int dw_disk_lock(int fd);
 
-/* ESTALE: this is not the file of that name, which was removed or replaced. */
+/* Whether the open file still has this name. ESTALE: it was moved, replaced or removed. */
 int dw_disk_is_named(int fd, const char *path);
 
 /* Read and write all bytes. read: EIO where the file is too short. */

@@ -48,7 +48,8 @@ static uint8_t *encode(const storage_file *file, storage_index *index, uint64_t 
     return bytes;
 }
 
-/* What has the name is removed first, so that nothing is written through a link. */
+/* A file of this name is removed first: if it were a symbolic link, the index would be written to
+ * where it points. */
 static int write_file(const char *path, const uint8_t *bytes, uint64_t length)
 {
     (void)dw_disk_remove(path);

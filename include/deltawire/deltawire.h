@@ -696,8 +696,8 @@ typedef struct dw_entry_info {
 typedef struct dw_reply_info {
     size_t struct_size; /* set by the caller: sizeof(dw_reply_info) */
     int accepted;       /* 1: ACK; 0: NACK */
-    /* A NACK because the decoder knows a later incarnation of the encoder, or has no room for keys
-     * that the encoder has room for: the encoder must take a new one. */
+    /* A NACK after which the encoder must take a new incarnation: the decoder has seen a later one,
+     * or its quota has no room for the frame's keys, although that of the encoder has. */
     int replaced;
     uint64_t incarnation, sequence;
     uint32_t n;

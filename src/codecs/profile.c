@@ -30,7 +30,7 @@ static uint64_t bytes_of(uint32_t c, uint32_t rows)
     return sizeof(dw_profile) + sizeof(float) * ((uint64_t)rows + 1) * c;
 }
 
-/* Makes a profile whose values are not set yet. */
+/* Allocates a profile. The caller then sets its values. */
 static dw_status allocate(dw_profile **profile, uint32_t c, uint32_t rows,
                           const dw_allocator *allocator, dw_why *why)
 {

@@ -44,7 +44,8 @@ static bool fits(const dw_decode_ticket *t, const dw_held *held)
 size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply)
 {
     dw_decoder *decoder = t->decoder;
-    /* With equal quotas there is no room only if the ends hold different keys. */
+    /* Both ends have the same quota. So the decoder holds keys that the encoder does not, and lets
+     * go of them when it sees a new incarnation. */
     bool has_no_room = t->refusal == DW_ERR_LIMIT;
     dw_reply_info info = {.struct_size = sizeof info,
                           .accepted = 1,

@@ -159,7 +159,6 @@ TEST(a_restored_encoder_is_refused_once_however_often_it_had_begun_anew)
     test_pair_close(&pair);
 }
 
-/* Nor does a decoder take the copies of an incarnation that it has seen replaced. */
 TEST(a_decoder_without_keys_takes_no_state_of_an_earlier_incarnation)
 {
     float x[128] = {1}, y[128];

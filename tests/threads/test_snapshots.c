@@ -22,14 +22,19 @@ typedef uint8_t copy_name[DW_STORAGE_NAME_BYTES];
 
 static char folder[TEST_FOLDER_BYTES], path[128], index_path[128];
 
+static dw_storage *open_text(const char *text)
+{
+    dw_storage *storage;
+    dw_why why;
+    if (dw_storage_open(&storage, text, &why)) fail_msg("%s", why.text);
+    return storage;
+}
+
 static dw_storage *open_storage(void)
 {
     char text[200];
-    dw_storage *storage;
-    dw_why why;
     snprintf(text, sizeof text, "file:%s", path);
-    if (dw_storage_open(&storage, text, &why)) fail_msg("%s", why.text);
-    return storage;
+    return open_text(text);
 }
 
 static void expect_refused(dw_status status, const char *says)
@@ -497,14 +502,6 @@ TEST(copies_with_the_same_plain_digest_have_two_names)
 static void go(const char *where)
 {
     assert_int_equal(chdir(where), 0);
-}
-
-static dw_storage *open_text(const char *text)
-{
-    dw_storage *storage;
-    dw_why why;
-    if (dw_storage_open(&storage, text, &why)) fail_msg("%s", why.text);
-    return storage;
 }
 
 TEST(a_storage_keeps_its_file_when_the_program_changes_its_folder)
