@@ -644,10 +644,11 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  * saved incarnation, and training continues where it was. A key that only one end has is repaired
  * like a lost frame.
  *
- * export: calls visit with the state of a key; key NULL: of one key after the other, and then, with
- * rate or where numbers are drawn and no key was visited, with what the encoder goes on with (key
- * {~0, ~0}; only this call saves it). If visit returns another status than DW_OK, so does export.
- * visit must not call the object. import: replaces what is held of the key.
+ * export: calls visit with the state of a key; key NULL: of one key after the other, those included
+ * that the decoder has still to forget, and then, with rate or where numbers are drawn and no key
+ * was visited, with what the encoder goes on with (key {~0, ~0}; only this call saves it). If visit
+ * returns another status than DW_OK, so does export. visit must not call the object. import:
+ * replaces what is held of the key.
  *
  * Errors: ARGUMENT (the key, or with NULL any key, is in a frame in flight; it is not held),
  * NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other kind of end, or under

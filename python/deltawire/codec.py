@@ -145,9 +145,10 @@ class Codec(Owned):
         return next(iter(self._export(key_of(id)).values()))
 
     def export_states(self) -> "dict[Id, bytes]":
-        """The states of all ids, by id. Save encoder and decoder between the same two frames. An
-        encoder with the option rate, or one that draws numbers and keeps nothing of any id, has one
-        state more, under the id (2**64 - 1, 2**32 - 1): with what it goes on."""
+        """The states of all ids, by id, those included that the decoder has still to forget. Save
+        encoder and decoder between the same two frames. An encoder with the option rate, or one
+        that draws numbers and keeps nothing of any id, has one state more, under the id
+        (2**64 - 1, 2**32 - 1): with what it goes on."""
         return self._export(ffi.NULL)
 
     def _export(self, key: Any) -> "dict[Id, bytes]":

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * saving.c - saves and restores the state of a key, for encoder and decoder, and what an encoder
- * keeps beside its keys. */
+ * keeps beside its copies. */
 #include "ends/saving.h"
 
 #include <stdio.h>
@@ -33,6 +33,7 @@ static dw_saved describe(const dw_saver *saver, const dw_held *held)
 
 static const char in_flight[] = "the key is in a frame that is still in flight: finish or cancel "
                                 "that frame first";
+static const char no_room[] = "quota_bytes is used up";
 
 static uint64_t values_bytes(const dw_saved *saved)
 {
@@ -82,7 +83,7 @@ static bool any_is_busy(const dw_predictor *predictor)
     return false;
 }
 
-/* ---- What an encoder keeps beside its keys --------------------------------------------------- */
+/* ---- What an encoder keeps beside its copies ------------------------------------------------- */
 
 /* Whether the frames to come depend on it: on the rate of those before, or on numbers drawn with
  * the number of a frame, which the state of any key says, too, if one was saved. */
@@ -147,6 +148,39 @@ static dw_status restore_stream(const dw_saver *saver, const dw_saved *saved)
     return DW_OK;
 }
 
+/* A key whose copy the encoder has forgotten, or lost, and of which it has not told the decoder
+ * yet. */
+static dw_status save_forgotten(const dw_saver *saver, const dw_held *held, dw_saved_visit *visit,
+                                void *context)
+{
+    uint8_t saved[DW_SAVED_HEADER_BYTES];
+    dw_saved_write(saved, &(dw_saved){.side = DW_SIDE_FORGOTTEN,
+                                      .dtype = DW_F32,
+                                      .key = held->key,
+                                      .incarnation = held->incarnation,
+                                      .sequence = *saver->sequence,
+                                      .counted = held->counted});
+    return visit(context, held->key, saved, sizeof saved);
+}
+
+static dw_status restore_forgotten(const dw_saver *saver, const dw_saved *saved)
+{
+    dw_predictor *predictor = &saver->end->predictor;
+    dw_held *held = dw_predictor_find(predictor, saved->key);
+    uint64_t own = held ? held->counted : 0, sum;
+    uint64_t others = predictor->held_bytes + predictor->reserved_bytes - own;
+    if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
+    if (!dw_size_add(others, saved->counted, &sum) ||
+        (predictor->quota_bytes && sum > predictor->quota_bytes))
+        return dw_end_fail(saver->end, DW_ERR_LIMIT, no_room);
+    dw_status status = dw_predictor_add(predictor, saved->key, &held);
+    if (status) return dw_end_fail(saver->end, status, NULL);
+    held->incarnation = saved->incarnation;
+    dw_predictor_forget(predictor, held);
+    dw_predictor_count(predictor, held, saved->counted);
+    return DW_OK;
+}
+
 /* ---- Visits ---------------------------------------------------------------------------------- */
 
 /* Memory for the state of one key after the other. */
@@ -162,8 +196,9 @@ static bool is_worth_saving(const dw_saver *saver, const dw_held *held)
     return saver->side != DW_SIDE_ENCODER || held->incarnation == saver->end->incarnation;
 }
 
-/* Visits a key. *is_held: whether there was anything to visit. */
-static dw_status save_one(const dw_saver *saver, dw_held *held, saving_room *room,
+/* Visits a key. *is_held: whether there was a copy to visit, or only_copies is false and there was
+ * anything. */
+static dw_status save_one(const dw_saver *saver, dw_held *held, bool only_copies, saving_room *room,
                           dw_saved_visit *visit, void *context, bool *is_held)
 {
     *is_held = false;
@@ -171,6 +206,10 @@ static dw_status save_one(const dw_saver *saver, dw_held *held, saving_room *roo
     dw_status status = dw_predictor_page_in(&saver->end->predictor, held, &held->now);
     if (status) return dw_end_fail_paging(saver->end, status);
     *is_held = held->now.data != NULL;
+    if (!*is_held && saver->side == DW_SIDE_ENCODER && !only_copies) {
+        *is_held = true;
+        return save_forgotten(saver, held, visit, context);
+    }
     if (!*is_held) return DW_OK;
     dw_saved saved = describe(saver, held);
     uint64_t bytes = dw_saved_bytes(&saved);
@@ -191,14 +230,14 @@ dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visi
     if (!visit) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
     if (key ? only && only->busy : any_is_busy(predictor))
         return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
-    if (only) status = save_one(saver, only, &room, visit, context, &is_held);
+    if (only) status = save_one(saver, only, true, &room, visit, context, &is_held);
     if (key && !status && !is_held)
         status = dw_end_fail(saver->end, DW_ERR_ARGUMENT,
                              only ? "the key's copy is of an earlier incarnation, or was lost"
                                   : "the key is not held");
     for (uint64_t i = 0; !key && i < predictor->table_cap && !status; i++) {
         if (!predictor->table[i]) continue;
-        status = save_one(saver, predictor->table[i], &room, visit, context, &is_held);
+        status = save_one(saver, predictor->table[i], false, &room, visit, context, &is_held);
         any_is_held |= is_held;
     }
     dw_mem_release(&saver->end->host.allocator, room.bytes, room.cap);
@@ -210,12 +249,14 @@ dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visi
  * incarnation refuses. */
 static dw_status check_incarnation(const dw_saver *saver, const dw_saved *saved)
 {
-    bool is_of_encoder = saved->side == DW_SIDE_STREAM && saver->sequence;
-    if (saved->side != saver->side && !is_of_encoder) {
+    bool is_beside = (saved->side == DW_SIDE_STREAM && saver->sequence) ||
+                     (saved->side == DW_SIDE_FORGOTTEN && saver->side == DW_SIDE_ENCODER);
+    if (saved->side != saver->side && !is_beside) {
         static const char *const sides[] = {[DW_SIDE_ENCODER] = "an encoder without feedback",
                                             [DW_SIDE_DECODER] = "a decoder",
                                             [DW_SIDE_RESIDUAL] = "an encoder with feedback",
-                                            [DW_SIDE_STREAM] = "an encoder"};
+                                            [DW_SIDE_STREAM] = "an encoder",
+                                            [DW_SIDE_FORGOTTEN] = "an encoder without feedback"};
         snprintf(saver->end->why.text, sizeof saver->end->why.text,
                  "the state was saved by %s, and this is %s", sides[saved->side],
                  sides[saver->side]);
@@ -248,7 +289,7 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
     status = dw_predictor_take(predictor, bytes, growth, &used, &fresh.data);
     if (status) {
         if (status == DW_ERR_LIMIT)
-            (void)dw_end_fail(saver->end, status, "quota_bytes is used up");
+            (void)dw_end_fail(saver->end, status, no_room);
         else
             (void)dw_end_fail_paging(saver->end, status);
     } else {
@@ -283,8 +324,9 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
     }
     status = check_incarnation(saver, &saved);
     if (!status)
-        status =
-            saved.side == DW_SIDE_STREAM ? restore_stream(saver, &saved) : place(saver, &saved);
+        status = saved.side == DW_SIDE_STREAM      ? restore_stream(saver, &saved)
+                 : saved.side == DW_SIDE_FORGOTTEN ? restore_forgotten(saver, &saved)
+                                                   : place(saver, &saved);
     if (status) return status;
     saver->end->incarnation = saved.incarnation;
     if (saver->sequence && saved.sequence > *saver->sequence) *saver->sequence = saved.sequence;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * saving.h - saves and restores the state of a key, for encoder and decoder, and what an encoder
- * keeps beside its keys. */
+ * keeps beside its copies. */
 #ifndef DW_SAVING_H
 #define DW_SAVING_H
 

@@ -239,7 +239,7 @@ void dw_predictor_clear(dw_predictor *predictor)
             i++;
 }
 
-static void count(dw_predictor *predictor, dw_held *held, uint64_t bytes)
+void dw_predictor_count(dw_predictor *predictor, dw_held *held, uint64_t bytes)
 {
     predictor->held_bytes = predictor->held_bytes - held->counted + bytes;
     held->counted = bytes;
@@ -257,7 +257,7 @@ void dw_predictor_remove_other_incarnations(dw_predictor *predictor, uint64_t in
         }
         if (held && held->incarnation != incarnation) {
             held->drop_when_done = true;
-            count(predictor, held, 0);
+            dw_predictor_count(predictor, held, 0);
         }
         i++;
     }
@@ -304,13 +304,13 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     held->drop_when_done = false;
     /* Until the new copy is confirmed, the decoder may still hold the earlier one, which may be
      * larger. */
-    count(predictor, held,
-          keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
+    dw_predictor_count(predictor, held,
+                       keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
 }
 
 void dw_predictor_confirm(dw_predictor *predictor, dw_held *held)
 {
     dw_paging_drop(&predictor->paging, held, &held->undo);
     held->base = DW_BASE_NOW;
-    count(predictor, held, dw_held_bytes(held));
+    dw_predictor_count(predictor, held, dw_held_bytes(held));
 }

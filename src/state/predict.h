@@ -123,6 +123,9 @@ void dw_predictor_remove_other_incarnations(dw_predictor *predictor, uint64_t in
  * removed or committed again. */
 void dw_predictor_forget(dw_predictor *predictor, dw_held *held);
 
+/* Makes so many bytes the key's share of the quota. */
+void dw_predictor_count(dw_predictor *predictor, dw_held *held, uint64_t bytes);
+
 /* Takes the key off the list of forgotten keys. Its copies are gone all the same. */
 void dw_predictor_revive(dw_predictor *predictor, dw_held *held);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saved.c - the bytes of one key's saved state, and of what an encoder keeps beside its keys. */
+ * saved.c - the bytes of one key's saved state, and of what an encoder keeps beside its copies. */
 #include "wire/saved.h"
 
 #include <string.h>
@@ -19,6 +19,7 @@ enum {
     AT_SLICE = 16,
     AT_BASE = 20,
     AT_ZERO = 21,
+    AT_COUNTED = 24,
     AT_T = 24,
     AT_C = 28,
     AT_AUDIT = 32,
@@ -73,6 +74,7 @@ void dw_saved_write(uint8_t *to, const dw_saved *saved)
     to[AT_BASE] = saved->is_base;
     dw_put(to + AT_T, saved->t, 4);
     dw_put(to + AT_C, saved->c, 4);
+    if (saved->side == DW_SIDE_FORGOTTEN) dw_put(to + AT_COUNTED, saved->counted, 8);
     dw_put(to + AT_AUDIT, saved->audit, 4);
     dw_put(to + AT_MORE, saved->more, 4);
     dw_put(to + AT_INCARNATION, saved->incarnation, 8);
@@ -80,7 +82,7 @@ void dw_saved_write(uint8_t *to, const dw_saved *saved)
     dw_put(to + AT_VERSION, saved->version, 8);
     dw_put(to + AT_CHAIN, saved->chain, 8);
     dw_put(to + AT_STATE, saved->state_digest, 8);
-    copy_values(prev, saved->prev, saved);
+    if (saved->prev) copy_values(prev, saved->prev, saved);
     uint64_t prev_digest = dw_digest_bytes(prev, dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES);
     dw_put(to + AT_PREV_DIGEST, prev_digest, 8);
     dw_put(to + AT_HEADER_DIGEST, dw_digest_bytes(to, AT_HEADER_DIGEST), 8);
@@ -98,10 +100,20 @@ static const char *bad_stream(const uint8_t *from, uint64_t len, const dw_saved 
     return NULL;
 }
 
+static const char *bad_forgotten(const uint8_t *from, uint64_t len, const dw_saved *saved)
+{
+    if (saved->dtype != DW_F32 || dw_get(from + AT_BASE, 4) || saved->audit || saved->more ||
+        saved->version || saved->chain || saved->state_digest)
+        return "a reserved byte is not zero";
+    if (saved->incarnation == 0 || saved->sequence == 0) return "it names no frame";
+    return len == DW_SAVED_HEADER_BYTES ? NULL : "its length does not match its shape";
+}
+
 static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *saved)
 {
     uint64_t bytes;
     if (saved->side == DW_SIDE_STREAM) return bad_stream(from, len, saved);
+    if (saved->side == DW_SIDE_FORGOTTEN) return bad_forgotten(from, len, saved);
     if (saved->side < DW_SIDE_ENCODER || saved->side > DW_SIDE_RESIDUAL)
         return "it was saved neither by an encoder nor by a decoder";
     if (dw_prev_bytes(saved->dtype, 1) == 0) return "it has an unknown dtype";
@@ -146,6 +158,10 @@ dw_status dw_saved_read(const uint8_t *from, uint64_t len, dw_saved *saved, cons
                         .chain = dw_get(from + AT_CHAIN, 8),
                         .state_digest = dw_get(from + AT_STATE, 8),
                         .prev = from + DW_SAVED_HEADER_BYTES};
+    if (saved->side == DW_SIDE_FORGOTTEN) {
+        saved->counted = dw_get(from + AT_COUNTED, 8);
+        saved->t = saved->c = 0;
+    }
     if ((*why = bad_field(from, len, saved)) != NULL) return DW_ERR_FORMAT;
     *why = "its checksum does not match";
     if (dw_get(from + AT_PREV_DIGEST, 8) !=

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saved.h - the bytes of one key's saved state, and of what an encoder keeps beside its keys
+ * saved.h - the bytes of one key's saved state, and of what an encoder keeps beside its copies
  * (docs/format.md, 7).
  *
  * Errors of the reader: FORMAT, VERSION, CORRUPT. State: none. Threads: any. */
@@ -14,7 +14,8 @@ typedef enum dw_side {
     DW_SIDE_ENCODER = 1,
     DW_SIDE_DECODER = 2,
     DW_SIDE_RESIDUAL = 3, /* an encoder with error feedback: the values are a residual */
-    DW_SIDE_STREAM = 4    /* an encoder itself, of no key: see DW_STREAM_KEY */
+    DW_SIDE_STREAM = 4,   /* an encoder itself, of no key: see DW_STREAM_KEY */
+    DW_SIDE_FORGOTTEN = 5 /* an encoder without a copy of the key, which the decoder may have */
 } dw_side;
 
 /* The key of what an encoder keeps beside its keys: its incarnation, the number of its last frame,
@@ -35,6 +36,7 @@ typedef struct dw_saved {
      * order after a read.
      */
     const void *prev;
+    uint64_t counted; /* FORGOTTEN, in place of t and c: bytes that the key takes of the quota */
 } dw_saved;
 
 uint64_t dw_saved_bytes(const dw_saved *saved);

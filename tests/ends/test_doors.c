@@ -520,6 +520,38 @@ TEST(forged_states_with_right_checksums_are_refused)
     assert_int_equal(said, (1u << sizeof forgeries / sizeof *forgeries) - 1);
 }
 
+/* The other bytes are the key, the bytes that it takes of the quota, and the frame's number. */
+TEST(a_saved_state_of_a_forgotten_key_is_refused_if_any_other_byte_differs)
+{
+    test_pair pair;
+    float x[N * T * C];
+    dw_tensor tx = tensor_of(x);
+    saved_keys out = {.n = 0};
+    fill(x, 1);
+    test_pair_open(&pair, "delta:bits=3,prev=f32,quota_bytes=2000", N, T, C, DW_F32);
+    test_pair_encode(&pair, keys, &tx);
+    for (int i = 0; i < N; i++) dw_encoder_forget(pair.encoder, keys[i]);
+    assert_int_equal(dw_encoder_export(pair.encoder, NULL, save_one, &out), DW_OK);
+    assert_int_equal(out.n, N);
+    assert_int_equal(dw_decoder_import(pair.decoder, out.bytes[0], out.lens[0]), DW_ERR_MISMATCH);
+    for (size_t at = 4; at < 88; at++) {
+        uint8_t bad[96];
+        memcpy(bad, out.bytes[0], sizeof bad);
+        bad[at] ^= 2;
+        dw_put(bad + 88, dw_digest_bytes(bad, 88), 8);
+        dw_status status = dw_encoder_import(pair.encoder, bad, sizeof bad);
+        /* No other key, and not so many bytes more, have room in the quota. */
+        bool is_too_much = (at >= 8 && at < 20) || (at >= 26 && at < 32);
+        bool is_right = at == 24 || at == 25 || (at >= 48 && at < 56);
+        if (is_right || is_too_much)
+            assert_int_equal(status, is_right ? DW_OK : DW_ERR_LIMIT);
+        else
+            assert_true(status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
+                        status == DW_ERR_MISMATCH || status == DW_ERR_CORRUPT);
+    }
+    test_pair_close(&pair);
+}
+
 TEST(states_past_the_quota_are_not_loaded)
 {
     test_pair pair, small;

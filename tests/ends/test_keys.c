@@ -124,16 +124,38 @@ static void restore(test_pair *pair, dw_encoder *saved)
     pair->encoder = saved;
 }
 
-/* The saved encoder does not know that the decoder was not told of a key that is forgotten. */
-TEST(a_restored_encoder_finds_room_for_its_keys)
+/* The decoder learns with the next frame that a key was forgotten. Until then there is no room for
+ * another one. */
+TEST(a_restored_encoder_announces_what_was_forgotten_before_it_was_saved)
+{
+    float x[128] = {1}, y[128];
+    for (int has_replies = 0; has_replies < 2; has_replies++) {
+        test_pair pair;
+        test_pair_open(&pair,
+                       has_replies ? "delta:bits=4,quota_bytes=512,prev=f32"
+                                   : "delta:bits=4,quota_bytes=512,prev=f32,replies=never",
+                       1, 1, 64, DW_F32);
+        for (uint64_t key = 1; key < 3; key++) assert_int_equal(visit(&pair, key, 1, x, y), DW_OK);
+        dw_encoder_forget(pair.encoder, (dw_key){1, 0});
+        for (int i = 0; i < 3; i++) restore(&pair, saved_of(&pair));
+        for (int i = 0; i < 4; i++) assert_int_equal(visit(&pair, 3 - i % 2, 1, x, y), DW_OK);
+        assert_int_equal(test_encoder_counters(pair.encoder).stateless_entries, 1);
+        assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
+        assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
+        test_pair_close(&pair);
+    }
+}
+
+TEST(an_encoder_that_was_restored_from_an_earlier_moment_finds_room_for_its_keys)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
     int refused = 0;
     test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32);
-    for (uint64_t key = 1; key < 3; key++) assert_int_equal(visit(&pair, key, 1, x, y), DW_OK);
-    dw_encoder_forget(pair.encoder, (dw_key){1, 0});
-    restore(&pair, saved_of(&pair));
+    assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
+    dw_encoder *saved = saved_of(&pair);
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    restore(&pair, saved);
     assert_int_equal(visit(&pair, 3, 1, x, y), DW_ERR_LIMIT);
     for (uint64_t i = 0; i < 6; i++) refused += visit(&pair, 2 + i % 2, 1, x, y) != DW_OK;
     assert_int_equal(refused, 0);

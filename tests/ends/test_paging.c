@@ -299,7 +299,7 @@ TEST(a_copy_that_cannot_be_read_is_sent_again)
     }
 }
 
-TEST(imported_copies_are_paged_out_too)
+TEST(imported_copies_are_paged_out_and_lost_ones_are_exported_as_forgotten)
 {
     rig r;
     open_rig(&r, "delta:bits=4,prev=f32", 0);
@@ -312,6 +312,23 @@ TEST(imported_copies_are_paged_out_too)
                      DW_OK);
     assert_int_equal(test_encoder_counters(r.paged.encoder).keys_held, KEYS);
     assert_int_equal(r.backing.n, KEYS - 1); /* there is room for none beside the last one */
+    /* Those that cannot be read are saved as forgotten, which the next frames announce. */
+    dw_frame_info info = {.struct_size = sizeof info};
+    static const dw_key others[AT_ONCE] = {{1, 0}, {2, 0}, {3, 0}};
+    dw_tensor x = dw_tensor_3d(r.x, DW_F32, AT_ONCE, TOKENS, CHANNELS);
+    r.backing.reads_fail = 1;
+    test_pair_renew_encoder(&r.plain);
+    assert_int_equal(dw_encoder_export(r.paged.encoder, NULL, test_import_encoder, r.plain.encoder),
+                     DW_OK);
+    r.backing.reads_fail = 0;
+    uint64_t lost = test_encoder_counters(r.paged.encoder).lost_copies, announced = 0;
+    assert_true(lost >= KEYS - 1);
+    for (int i = 0; i < KEYS; i++) {
+        test_pair_encode(&r.plain, others, &x);
+        assert_int_equal(dw_frame_read(r.plain.frame, r.plain.len, &info, NULL), DW_OK);
+        announced += info.n_forgotten;
+    }
+    assert_int_equal(announced, lost);
     close_rig(&r);
 }
 
