@@ -11,6 +11,7 @@ docs/pytorch.md is the manual: ids, state, evaluation and limitations."""
 
 from torch.distributed import pipelining as _pipelining
 
+from deltawire.torch.data import prefetching, with_ids
 from deltawire.torch.ddp.hook import ddp_hook
 from deltawire.torch.ddp.state import DdpState
 from deltawire.torch.fsdp.state import FsdpState, compress_fsdp
@@ -18,7 +19,7 @@ from deltawire.torch.pipeline.p2p import irecv, isend, recv, send
 from deltawire.torch.pipeline.record import record
 from deltawire.torch.pipeline.stage import PipelineStage, compress_stage
 from deltawire.torch.pipeline.torch_releases import warn_of_differences as _warn_of_differences
-from deltawire.torch.trainers import Attached, attach, with_ids
+from deltawire.torch.trainers import Attached, attach
 
 _warn_of_differences(_pipelining.PipelineStage)
 
@@ -33,6 +34,7 @@ __all__ = [
     "ddp_hook",
     "irecv",
     "isend",
+    "prefetching",
     "record",
     "recv",
     "send",

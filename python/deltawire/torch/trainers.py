@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# trainers.py - attach: compresses the gradients of a Trainer of transformers or Lightning;
-# with_ids: a data set whose items have ids.
+# trainers.py - attach: compresses the gradients of a Trainer of transformers or Lightning.
 """Such a trainer wraps the model when the training begins, so a program cannot register a hook
 itself. The callbacks here do it then, and see that the hook is called."""
 
@@ -10,7 +9,6 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -21,8 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from deltawire.errors import DeltawireError, Status, fail, line_of, refuse
 from deltawire.torch.ddp.hook import ddp_hook
 from deltawire.torch.fsdp.state import compress_fsdp
-
-ID = "sample_ids"
 
 
 class Attached:
@@ -221,37 +217,3 @@ def _for_lightning(attached: Attached, trainer: Any) -> Any:
                 self.saved = saved
 
     return Compression()
-
-
-class WithIds(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """A data set whose items have ids: their indices. See with_ids."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, i: int) -> Any:
-        item = self._dataset[i]
-        if isinstance(item, Mapping):
-            return {ID: i, **item}
-        return (i, *item) if isinstance(item, (tuple, list)) else (i, item)
-
-
-def with_ids(dataset: Any) -> WithIds:
-    """Returns a data set with the items of another one and their indices, which are the ids that
-    compress_stage needs: the same for a sample in every epoch, however a DataLoader shuffles.
-
-    dataset: has a length and items, as those of torch.utils.data and of the package datasets.
-
-    An item that is a mapping gets the index as "sample_ids", any other one as its first part.
-    Errors: ARGUMENT (the data set has no length, or is an IterableDataset, so its items have no
-    indices)."""
-    has_both = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    if not has_both or isinstance(dataset, torch.utils.data.IterableDataset):
-        refuse(
-            f"a {type(dataset).__name__} has no indices: number its samples yourself, the same way "
-            "in every epoch, and give these numbers as sample_ids"
-        )
-    return WithIds(dataset)

@@ -97,10 +97,9 @@ def in_memory_and_in_a_file(rank, world, path):
     losses, reads = [], 0
     for state in (None, deltawire.Storage(f"file:{path}.{rank},cache=0")):
         made = Pipe(rank, world, "1f1b", options={**FITTED, **OPTIONS, "state": state})
-        for _ in range(4):
+        ids = [(torch.arange(8),)] * 4
+        for _ in deltawire.torch.prefetching(ids, *made.stages):
             losses += made.steps()
-            for stage in made.stages:
-                stage.prefetch(torch.arange(8))
         reads = state.counters().reads if state else 0
     return losses[:4], losses[4:], reads
 

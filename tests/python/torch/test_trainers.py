@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_trainers.py - runs the programs of docs/huggingface.md on two ranks, and tests attach and
-# with_ids.
+# test_trainers.py - runs the programs of docs/huggingface.md on two ranks, and tests attach,
+# with_ids and prefetching.
 import os
 import pathlib
 import re
 import shutil
 import socket
 import sys
+import types
 import warnings
 
 import pytest
@@ -353,6 +354,29 @@ def test_with_ids_numbers_items_of_every_kind():
     for items in (iter([1]), Endless()):
         with pytest.raises(DeltawireError, match="number its samples yourself"):
             deltawire.torch.with_ids(items)
+
+
+@pytest.mark.parametrize("items", [[5, 6, 7], [{"x": 5}, {"x": 6}, {"x": 7}]])
+def test_prefetching_announces_each_batch_before_the_step_of_the_one_before(items):
+    events = []
+    stage = types.SimpleNamespace(prefetch=lambda ids: events.append(f"read {ids}"))
+    data = deltawire.torch.with_ids(items)
+    loader = deltawire.torch.prefetching([data[i] for i in range(3)], stage)
+    for at, batch in enumerate(loader):
+        assert batch == data[at]
+        events.append(f"step {at}")
+    assert len(loader) == 3
+    assert events == ["read 0", "read 1", "step 0", "read 2", "step 1", "step 2"]
+
+
+def test_prefetching_takes_ids_from_where_it_is_told():
+    events = []
+    stage = types.SimpleNamespace(prefetch=events.append)
+    batches = [torch.ones(2), torch.ones(3)]
+    assert list(deltawire.torch.prefetching(batches, stage, stage, ids=len)) == batches
+    assert events == [2, 2, 3, 3]
+    with pytest.raises(DeltawireError, match="give its data set to with_ids"):
+        list(deltawire.torch.prefetching(batches, stage))
 
 
 def test_a_trainer_that_does_not_call_the_hook_is_told_after_its_first_step():
