@@ -101,6 +101,7 @@ void dw_incoming_commit(dw_decode_ticket *t)
         dw_incoming *p = &t->in[i];
         if (!dw_role_has_state(p->entry.role)) continue;
         bool too_late = is_too_late(t, p);
+        dw_paging_use(&decoder->end.predictor.paging, p->held);
         dw_predictor_commit(&decoder->end.predictor, p->held, &shape, p->fresh, false);
         if (too_late) dw_predictor_remove(&decoder->end.predictor, p->held);
         state = true;

@@ -54,7 +54,7 @@ static dw_status find_key(dw_decode_ticket *t, dw_incoming *p)
                                "a key is in a frame that is still in flight: finish or cancel that "
                                "frame first");
     }
-    dw_paging_touch(&decoder->end.predictor.paging, p->held, decoder->calls);
+    dw_paging_mark(&decoder->end.predictor.paging, p->held, decoder->calls);
     return DW_OK;
 }
 

@@ -57,7 +57,7 @@ static dw_status take_slot(dw_encode_ticket *t, uint32_t i, uint64_t *used)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "a key is in a frame that is still in flight: finish or cancel that "
                                "frame first");
-    dw_paging_touch(&encoder->end.predictor.paging, held, encoder->calls);
+    dw_paging_mark(&encoder->end.predictor.paging, held, encoder->calls);
     dw_copy *base = held->base == DW_BASE_UNDO ? &held->undo : &held->now;
     dw_status status = dw_paging_in(&encoder->end.predictor.paging, held, base);
     if (status) return dw_end_fail_paging(&encoder->end, status);
@@ -219,7 +219,7 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
                                    "a key's copy was saved with another prev than this encoder's");
         if (p->held->t != first->t || p->held->c != first->c)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys have different shapes");
-        dw_paging_touch(&encoder->end.predictor.paging, p->held, encoder->calls);
+        dw_paging_mark(&encoder->end.predictor.paging, p->held, encoder->calls);
         status = dw_paging_in(&encoder->end.predictor.paging, p->held, &p->held->now);
         if (status) return dw_end_fail_paging(&encoder->end, status);
         if (!p->held->now.data)

@@ -70,7 +70,7 @@ static dw_status page_in(const returned *g, uint32_t i)
 {
     dw_paging *paging = &g->encoder->end.predictor.paging;
     dw_held *held = held_of(g, i);
-    dw_paging_touch(paging, held, g->encoder->calls);
+    dw_paging_mark(paging, held, g->encoder->calls);
     dw_status status = dw_paging_in(paging, held, &held->now);
     if (status) return dw_end_fail_paging(&g->encoder->end, status);
     return check_key(g, held);

@@ -64,9 +64,13 @@ static void list(dw_paging *paging, dw_held *held, dw_order order)
     paging->newest[order] = held;
 }
 
-void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call)
+void dw_paging_mark(dw_paging *paging, dw_held *held, uint64_t call)
 {
     held->mark = paging->call = call;
+}
+
+void dw_paging_use(dw_paging *paging, dw_held *held)
+{
     if (!paging->keeps_order) return;
     paging->uses++;
     bool comes_again = held->used && dw_copy_is_held(&held->now);
@@ -75,13 +79,6 @@ void dw_paging_touch(dw_paging *paging, dw_held *held, uint64_t call)
     held->used = paging->uses;
     list(paging, held, DW_ORDER_USED);
     if (has_backing(paging)) list(paging, held, DW_ORDER_RESIDENT);
-}
-
-void dw_paging_list(dw_paging *paging, dw_held *held)
-{
-    uint64_t call = paging->call;
-    dw_paging_touch(paging, held, call - 1);
-    paging->call = call;
 }
 
 dw_held *dw_paging_stale(const dw_paging *paging)

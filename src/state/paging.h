@@ -30,7 +30,7 @@ static inline bool dw_copy_is_held(const dw_copy *copy)
 struct dw_held;
 
 /* Two lists of keys, in the order of their last use: those with resident copies, which may be paged
- * out, and all that a call has used, which may be evicted. */
+ * out, and all that were used, which may be evicted. */
 typedef enum dw_order { DW_ORDER_RESIDENT, DW_ORDER_USED, DW_ORDERS } dw_order;
 
 typedef struct dw_order_link {
@@ -68,17 +68,19 @@ typedef struct dw_paging {
 dw_status dw_paging_take(dw_paging *paging, uint64_t bytes, void **slot);
 void dw_paging_give(dw_paging *paging, void *slot, uint64_t bytes);
 
-/* To be called when a call begins to use a key, whether copies of it are held or not. */
-void dw_paging_touch(dw_paging *paging, struct dw_held *held, uint64_t call);
+/* To be called when a call begins to use a key: its copies stay resident until the next call. */
+void dw_paging_mark(dw_paging *paging, struct dw_held *held, uint64_t call);
+
+/* To be called when the call cannot fail any more and the key has not got its new copy yet, or when
+ * a copy was restored. Puts the key at the end of the lists, whether copies of it are held or not.
+ */
+void dw_paging_use(dw_paging *paging, struct dw_held *held);
 
 /* Returns a key that was not used for more than twice as many uses as lay between any two of the
  * same key, so it will hardly come again; NULL: there is none. With shuffled epochs every
  * other key is as likely to come next as any, and the best choice is to keep those that are held.
  */
 struct dw_held *dw_paging_stale(const dw_paging *paging);
-
-/* Puts a key, of which copies are held, at the end of the lists, although no call uses it. */
-void dw_paging_list(dw_paging *paging, struct dw_held *held);
 
 /* Makes a copy of the key resident. DW_OK also where nothing is held, or where the copy is lost:
  * then the copy is empty. */

@@ -13,6 +13,7 @@ void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, u
     memset(predictor, 0, sizeof *predictor);
     dw_pool_init(&predictor->pool, allocator);
     predictor->paging.pool = &predictor->pool;
+    predictor->paging.call = UINT64_MAX; /* none yet */
     predictor->seed = dw_mem_random();
     predictor->quota_bytes = quota_bytes;
     predictor->paging.keeps_order = quota_bytes != 0;
