@@ -131,6 +131,11 @@ static storage_record *record_of(const storage_records *all, uint64_t record)
     return &all->records[record - 1];
 }
 
+static bool is_good(const storage_record *r)
+{
+    return !r->is_bad && !r->is_unread;
+}
+
 static uint64_t *bucket_of(const storage_records *all, storage_digest digest)
 {
     return &all->buckets[digest.low % all->cap];
@@ -140,16 +145,16 @@ static uint64_t *bucket_of(const storage_records *all, storage_digest digest)
 static uint64_t find(const storage_records *all, storage_digest digest, uint64_t bytes,
                      uint64_t snapshots, bool or_used)
 {
-    uint64_t bad = 0;
+    uint64_t worse = 0;
     for (uint64_t at = all->cap ? *bucket_of(all, digest) : 0; at; at = record_of(all, at)->next) {
         const storage_record *r = record_of(all, at);
         if (r->bytes != bytes || !is_same(r->digest, digest) ||
             (!(r->snapshots & snapshots) && (!or_used || !r->users)))
             continue;
-        if (!r->is_bad) return at;
-        bad = at;
+        if (is_good(r)) return at;
+        if (!worse || record_of(all, worse)->is_bad) worse = at;
     }
-    return bad;
+    return worse;
 }
 
 uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
@@ -269,7 +274,8 @@ bool dw_storage_records_place(storage_records *all, const storage_entry *entry, 
     if (all->n_records == all->cap && !grow(all)) return false;
     if (!dw_storage_slots_place(&all->file.slots, entry->bytes, entry->offset)) return false;
     storage_record *r = record_of(all, ++all->n_records);
-    *r = (storage_record){.offset = entry->offset, .bytes = entry->bytes, .digest = entry->digest};
+    *r = (storage_record){
+        .offset = entry->offset, .bytes = entry->bytes, .digest = entry->digest, .is_unread = true};
     put_in_bucket(all, all->n_records);
     dw_storage_records_hold(all, all->n_records, 0, snapshots);
     return true;
@@ -382,7 +388,7 @@ dw_status dw_storage_records_store(storage_records *all, const void *copy, uint6
     storage_buffer *b = NULL;
     pthread_mutex_lock(&all->lock);
     *record = find(all, digest, bytes, any, snapshots != 0);
-    if (*record && !record_of(all, *record)->is_bad) {
+    if (*record && is_good(record_of(all, *record))) {
         const storage_record *r = record_of(all, *record);
         dw_storage_records_hold(all, *record, r->users + users, r->snapshots | snapshots);
         pthread_mutex_unlock(&all->lock);
@@ -536,6 +542,7 @@ dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, ui
     all->counters.read_bytes += bytes;
     all->counters.failed_reads += error != 0;
     record_of(all, record)->is_bad |= error != 0;
+    record_of(all, record)->is_unread = false;
     pthread_mutex_unlock(&all->lock);
     if (!error) return DW_OK;
     return dw_say(why, error < 0 ? DW_ERR_CORRUPT : DW_ERR_IO, "a copy in %.100s %s",

@@ -49,6 +49,7 @@ typedef struct storage_record {
     uint64_t users;         /* encoders and decoders that hold it */
     uint64_t snapshots;     /* bit i: snapshot i of storage_records has it */
     bool is_bad;            /* the file was found not to have it any more */
+    bool is_unread;         /* an earlier process wrote it, and this one has not read it yet */
     uint64_t next;          /* of the same bucket; of a number that is not in use: the next one */
 } storage_record;
 
@@ -81,8 +82,8 @@ dw_status dw_storage_records_read(void *context, uint64_t record, void *copy, ui
 void dw_storage_records_prefetch(void *context, uint64_t record);
 void dw_storage_records_release(void *context, uint64_t record);
 
-/* Finds a record with these bytes that is in one of the snapshots: bits. 0: none. A bad one is
- * found if there is no other. */
+/* Finds a record with these bytes that is in one of the snapshots: bits. 0: none. One that is not
+ * known to be good is found if there is no other, and a bad one last. */
 uint64_t dw_storage_records_find(const storage_records *all, storage_digest digest, uint64_t bytes,
                                  uint64_t snapshots);
 
@@ -91,7 +92,7 @@ void dw_storage_records_hold(storage_records *all, uint64_t record, uint64_t use
                              uint64_t snapshots);
 
 /* Stores a copy for users, or for snapshots. With a record of the same bytes that a snapshot has,
- * nothing is written, unless it is bad. */
+ * nothing is written, unless it is bad, or may be because it is unread. */
 dw_status dw_storage_records_store(storage_records *all, const void *copy, uint64_t bytes,
                                    uint64_t users, uint64_t snapshots, uint64_t *record,
                                    dw_why *why);
