@@ -65,8 +65,8 @@ DW_API dw_status dw_storage_count(dw_storage *storage, dw_storage_counters *coun
 /* Snapshots: copies that the file has at one moment, and gives back to a later process, also when
  * this one was killed or the power was cut. First each copy is kept, then all of them are saved. A
  * copy that the file has for an encoder, a decoder or a snapshot is not written again when it is
- * kept, nor is one of a snapshot when an encoder or decoder stores it later. It is if a
- * read has found it damaged, or if an earlier process wrote it and no read has found it whole.
+ * kept, nor is one of a snapshot when an encoder or decoder stores it later. It is if a read has
+ * found it damaged, or if an earlier process wrote it and no read has found it whole.
  *
  * keep: names a copy for the snapshot that is being made; the same bytes have the same name. save:
  * makes it; `keeps` is the number of an older snapshot that stays, or 0, and all others are let go,
