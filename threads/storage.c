@@ -10,6 +10,7 @@
 #include "base/sentence.h"
 #include "base/sized.h"
 #include "base/uncancelled.h"
+#include "storage_disk.h"
 #include "storage_snapshots.h"
 
 enum { MOST_THREADS = 64 };
@@ -20,6 +21,7 @@ struct dw_storage {
     uint64_t n;    /* of threads that run */
     pid_t process; /* that has them */
     pthread_t threads[MOST_THREADS];
+    dw_storage *next; /* of those that are open */
 };
 
 typedef struct options {
@@ -95,6 +97,61 @@ static dw_status read_text(options *o, const char *text, dw_why *why)
     return DW_OK;
 }
 
+/* ---- Forks ----------------------------------------------------------------------------------- */
+
+/* The storages that are open. A child that is forked gives up their files at once: if it lived
+ * longer than its parent, as workers of a data loader may, nobody else could open them. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_once_t once;
+    dw_storage *first;
+} open_ones = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_ONCE_INIT, NULL};
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&open_ones.lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&open_ones.lock);
+}
+
+static void in_child(void)
+{
+    for (dw_storage *s = open_ones.first; s; s = s->next) {
+        dw_disk_close(s->all.file.fd);
+        s->all.file.fd = -1;
+    }
+    open_ones.first = NULL;
+    pthread_mutex_unlock(&open_ones.lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enlist(dw_storage *s)
+{
+    pthread_once(&open_ones.once, watch_forks);
+    pthread_mutex_lock(&open_ones.lock);
+    s->next = open_ones.first;
+    open_ones.first = s;
+    pthread_mutex_unlock(&open_ones.lock);
+}
+
+static void delist(dw_storage *s)
+{
+    pthread_mutex_lock(&open_ones.lock);
+    for (dw_storage **link = &open_ones.first; *link; link = &(*link)->next)
+        if (*link == s) {
+            *link = s->next;
+            break;
+        }
+    pthread_mutex_unlock(&open_ones.lock);
+}
+
 /* ---- Opening and closing --------------------------------------------------------------------- */
 
 /* Signals are for the program's own threads. */
@@ -142,11 +199,13 @@ static dw_status open_storage(dw_storage **storage, const char *text, dw_why *wh
     if (!status) status = dw_storage_snapshots_load(&s->all, why);
     bool is_open = !status;
     if (!status) status = start_threads(s, o.threads, why);
-    if (status)
+    if (status) {
         free_storage(s, is_open, true);
-    else
-        *storage = s;
-    return status;
+        return status;
+    }
+    enlist(s);
+    *storage = s;
+    return DW_OK;
 }
 
 dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why)
@@ -165,6 +224,7 @@ void dw_storage_close(dw_storage *s)
     DW_UNCANCELLED;
     if (!s) return;
     bool is_ours = s->process == getpid();
+    delist(s);
     if (is_ours) {
         pthread_mutex_lock(&s->all.lock);
         s->all.over = true;

@@ -118,6 +118,13 @@ static bool is_possible(const storage_file *file, const storage_index *index)
     return true;
 }
 
+static dw_status does_not_fit(const storage_file *file, dw_why *why)
+{
+    return dw_say(why, DW_ERR_CORRUPT,
+                  "%.100s names places that %.100s does not have: restore both, or %s", file->index,
+                  file->path, begin_anew);
+}
+
 static dw_status decode(const storage_file *file, const uint8_t *bytes, uint64_t length,
                         storage_index *index, dw_why *why)
 {
@@ -152,19 +159,15 @@ static dw_status decode(const storage_file *file, const uint8_t *bytes, uint64_t
                                             dw_get64(at + 8),
                                             {dw_get64(at + 16), dw_get64(at + 24)},
                                             dw_get64(at + 32)};
-    if (is_possible(file, index)) return DW_OK;
-    return dw_say(why, DW_ERR_CORRUPT,
-                  "%.100s names places that %.100s does not have: restore both, or %s", file->index,
-                  file->path, begin_anew);
+    return is_possible(file, index) ? DW_OK : does_not_fit(file, why);
 }
 
-/* An index has an entry for each page of the file at most. What is longer is cut, and then found to
- * be damaged. */
+/* EFBIG: it is longer than with an entry for each page of the file. */
 static int read_file(int fd, uint64_t pages, uint8_t **bytes, uint64_t *length)
 {
     int error = dw_disk_size(fd, length);
     if (error) return error;
-    if (*length > HEAD_BYTES + (pages + 1) * ENTRY_BYTES) *length = HEAD_BYTES - 1;
+    if (*length > HEAD_BYTES + (pages + 1) * ENTRY_BYTES) return EFBIG;
     *bytes = malloc(*length + 1);
     return *bytes ? dw_disk_read(fd, 0, *bytes, *length) : ENOMEM;
 }
@@ -184,7 +187,8 @@ dw_status dw_storage_index_read(const storage_file *file, storage_index *index, 
         dw_disk_close(fd);
     }
     dw_status status =
-        error == ENOMEM ? dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for an index")
+        error == ENOMEM  ? dw_say(why, DW_ERR_NO_MEMORY, "there is no memory for an index")
+        : error == EFBIG ? does_not_fit(file, why)
         : error ? dw_say(why, DW_ERR_IO, "%.100s cannot be read: %s; make it readable, or %s",
                          file->index, strerror(error), begin_anew)
                 : decode(file, bytes, length, index, why);

@@ -356,12 +356,10 @@ static int try_again(storage_records *all)
 
 static dw_status fail_to_write(const storage_records *all, int error, dw_why *why)
 {
-    char reason[128] = "";
-    if (strerror_r(error, reason, sizeof reason)) reason[0] = 0;
     return dw_say(why, DW_ERR_IO,
                   "%.100s cannot be written: %s. Nothing is lost: make room on the disk and call "
                   "again",
-                  all->file.path, reason);
+                  all->file.path, strerror(error));
 }
 
 /* Waits until there is room for a buffer of so many bytes. Returns an errno. */

@@ -29,8 +29,8 @@ extern "C" {
  * UNSUPPORTED: no threads can be started. *storage is then NULL, *why, which may be NULL, has a
  * sentence, and both files are left as they are.
  * Threads: any thread may call; all functions of the backing may be called by several threads at a
- * time. After fork() the child must not use it, nor what it serves, and dw_storage_close only frees
- * memory; the file is in use as long as a child has it open, too. Source: threads/storage.c. */
+ * time. After fork() the child must not use it, nor what it serves: it has no file there, and
+ * dw_storage_close only frees memory. Source: threads/storage.c. */
 typedef struct dw_storage dw_storage;
 DW_API dw_status dw_storage_open(dw_storage **storage, const char *text, dw_why *why);
 
