@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, Optional
 import torch
 
 from deltawire.errors import refuse
-from deltawire.torch.pipeline.ids import NAME
+from deltawire.torch.pipeline.ids import NAME, listed
 
 
 class WithIds(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -24,7 +24,7 @@ class WithIds(torch.utils.data.Dataset):  # type: ignore[type-arg]
     def __getitem__(self, i: int) -> Any:
         item = self._dataset[i]
         if isinstance(item, Mapping):
-            return {NAME: i, **item}
+            return {**item, NAME: i}
         return (i, *item) if isinstance(item, (tuple, list)) else (i, item)
 
 
@@ -56,14 +56,24 @@ class Prefetching:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        waiting: "list[Any]" = []
-        for batch in self._loader:
-            for stage in self._stages:
-                stage.prefetch(self._ids(batch))
-            waiting.append(batch)
-            if len(waiting) > 1:
-                yield waiting.pop(0)
-        yield from waiting
+        batches, waiting = iter(self._loader), []
+        while True:
+            try:
+                batch = next(batches)
+                for stage in self._stages:
+                    stage.prefetch(self._ids(batch))
+            except Exception as error:  # after the batch before, as without prefetching
+                yield from waiting
+                if isinstance(error, StopIteration):
+                    return
+                raise
+            yield from waiting
+            waiting = [batch]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
 
 def prefetching(
@@ -73,16 +83,25 @@ def prefetching(
     and calls stage.prefetch with its ids, so that a step need not wait for a file of state=. Take
     it on every rank, with the stages of that rank.
 
-    loader: a DataLoader, or anything else that can be iterated over.
+    loader: a DataLoader, or anything else that can be iterated over; its attributes are those of
+        what is returned, too.
     ids: returns the ids of a batch. None: they are where with_ids has put them.
 
-    Errors, while batches are taken: ARGUMENT (a batch has no ids), those of loader and ids."""
+    Errors: ARGUMENT (no stages, or an ids that cannot be called). While batches are taken: ARGUMENT
+    (a batch has no ids), those of loader and ids."""
+    if not stages or not all(hasattr(stage, "prefetch") for stage in stages):
+        refuse("prefetching needs stages of compress_stage: prefetching(loader, stage, ...)")
+    if ids is not None and not callable(ids):
+        refuse(f"ids must be a function of a batch, not {ids!r}")
     return Prefetching(loader, stages, _ids_of if ids is None else ids)
 
 
-def _ids_of(batch: Any) -> Any:
-    if isinstance(batch, Mapping) and NAME in batch:
-        return batch[NAME]
-    if isinstance(batch, (tuple, list)) and batch:
-        return batch[0]
-    refuse(f"a batch has no {NAME}: give its data set to with_ids, or give prefetching ids=")
+def _ids_of(batch: Any) -> "list[int]":
+    found = None
+    if isinstance(batch, Mapping):
+        found = batch.get(NAME)
+    elif isinstance(batch, (tuple, list)) and batch:
+        found = batch[0]
+    if found is None:
+        refuse(f"a batch has no {NAME}: give its data set to with_ids, or give prefetching ids=")
+    return listed(found)

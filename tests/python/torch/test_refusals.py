@@ -68,6 +68,8 @@ def one_step(rank, world, how):
         options["forward"] = "delta:bits=99"
     if refuses and how == "link":
         options["link"] = {"peer_timeout": -1}
+    if refuses and how == "file":
+        options["state"] = "file:/nowhere/prev"
     if refuses and how == "module":
         make = lambda index: Broken(4, 4)  # noqa: E731
     pipe = Pipe(rank, world, options=options, make=make)
@@ -91,6 +93,7 @@ def stage_refuses(rank, world, how):
 REASONS = [
     ("text", "CONFIG", "'99'", None),
     ("link", "ARGUMENT", "peer_timeout", None),
+    ("file", "IO", "cannot be opened", None),
     ("load", "MISMATCH", "stage 7", None),
     ("module", "PEER", "this module is broken", "ValueError"),
     ("far", "UNSUPPORTED", "no neighbours", None),

@@ -124,10 +124,20 @@ def test_each_stage_has_a_file_of_its_own_until_it_is_closed(ranks, tmp_path):
         assert "prev.0" in names or "prev.1" in names
 
 
-@pytest.mark.parametrize("who, again", [(0, False), (1, False), (0, True)])
-def test_one_rank_restarts_without_state(ranks, who, again):
-    """If only one rank has its state, there is a warning and all ids start without state."""
-    answers = ranks.run(2, saved_and_loaded, "gpipe", OPTIONS, (who,), again)
+SEEN = {"forward": "delta:bits=4,incarnation=7", "backward": "delta:bits=6,incarnation=7"}
+
+
+@pytest.mark.parametrize(
+    "who, options, again",
+    [
+        *((0, OPTIONS, False), (1, OPTIONS, False), (0, OPTIONS, True)),
+        *((0, SEEN, False), (1, SEEN, False)),
+    ],
+)
+def test_one_rank_restarts_without_state(ranks, who, options, again):
+    """If only one rank has its state, there is a warning and all ids start without state, also if
+    encoders begin with an incarnation that decoders have seen."""
+    answers = ranks.run(2, saved_and_loaded, "gpipe", options, (who,), again)
     assert any("do not belong together" in said for *_, said in answers)
     for _, _, stats, _ in answers:
         for one in stats:

@@ -341,7 +341,7 @@ def test_the_pipeline_of_the_page_compresses_its_activations(ranks, cut):
 
 def test_with_ids_numbers_items_of_every_kind():
     for items, expected in (
-        ([{"x": 5}, {"x": 6}], {"sample_ids": 1, "x": 6}),
+        ([{"x": 5}, {"x": 6, "sample_ids": 9}], {"sample_ids": 1, "x": 6}),
         ([(5, 6), (7, 8)], (1, 7, 8)),
         ([5, 6], (1, 6)),
     ):
@@ -356,17 +356,20 @@ def test_with_ids_numbers_items_of_every_kind():
             deltawire.torch.with_ids(items)
 
 
-@pytest.mark.parametrize("items", [[5, 6, 7], [{"x": 5}, {"x": 6}, {"x": 7}]])
+@pytest.mark.parametrize("items", [list(range(5)), [{"x": i} for i in range(5)]])
 def test_prefetching_announces_each_batch_before_the_step_of_the_one_before(items):
     events = []
     stage = types.SimpleNamespace(prefetch=lambda ids: events.append(f"read {ids}"))
     data = deltawire.torch.with_ids(items)
-    loader = deltawire.torch.prefetching([data[i] for i in range(3)], stage)
-    for at, batch in enumerate(loader):
-        assert batch == data[at]
+    loader = torch.utils.data.DataLoader(data, batch_size=2)
+    batches = deltawire.torch.prefetching(loader, stage)
+    for at, _ in enumerate(batches):
         events.append(f"step {at}")
-    assert len(loader) == 3
-    assert events == ["read 0", "read 1", "step 0", "read 2", "step 1", "step 2"]
+    assert len(batches) == 3 and batches.sampler is loader.sampler
+    assert events == [
+        *("read [0, 1]", "read [2, 3]", "step 0"),
+        *("read [4]", "step 1", "step 2"),
+    ]
 
 
 def test_prefetching_takes_ids_from_where_it_is_told():
@@ -375,8 +378,27 @@ def test_prefetching_takes_ids_from_where_it_is_told():
     batches = [torch.ones(2), torch.ones(3)]
     assert list(deltawire.torch.prefetching(batches, stage, stage, ids=len)) == batches
     assert events == [2, 2, 3, 3]
-    with pytest.raises(DeltawireError, match="give its data set to with_ids"):
-        list(deltawire.torch.prefetching(batches, stage))
+    for wrong, ids, says in (
+        ([torch.ones(2)], None, "give its data set to with_ids"),
+        ([(torch.ones(2), 5)], None, "give an int64 tensor"),
+        ([], "sample_ids", "must be a function"),
+    ):
+        with pytest.raises(DeltawireError, match=says):
+            list(deltawire.torch.prefetching(wrong, stage, ids=ids))
+    with pytest.raises(DeltawireError, match="needs stages"):
+        deltawire.torch.prefetching(batches)
+
+
+def test_prefetching_gives_the_batch_before_an_error():
+    def broken():
+        yield [1]
+        raise OSError("the disk is gone")
+
+    taken, stage = [], types.SimpleNamespace(prefetch=list)
+    with pytest.raises(OSError, match="the disk is gone"):
+        for batch in deltawire.torch.prefetching(broken(), stage, ids=list):
+            taken.append(batch)
+    assert taken == [[1]]
 
 
 def test_a_trainer_that_does_not_call_the_hook_is_told_after_its_first_step():

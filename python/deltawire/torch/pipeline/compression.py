@@ -75,12 +75,12 @@ class Compression:
         if self._started:
             return
         self.rendezvous.compare(BEGINNING, self._agreed())
+        self._make_sides()  # may fail here alone, so all others must hear of it in what follows
         ranks = self._stage.stage_index_to_group_rank
         for stage in (stage for stage, rank in ranks.items() if rank == self.rendezvous.rank):
             self.rendezvous.tell(FIRST_STEP, None, stage)
         for stage in ranks:
             self.rendezvous.word_of(FIRST_STEP, stage)
-        self._make_sides()
         if lanes.counts_are_equal(self._options, self._group):
             # All ranks must make these groups together. Later, another rank could already wait for
             # this one in torch's exchange of shapes, and both would wait forever.
@@ -249,6 +249,7 @@ class Compression:
 
     def _take(self, side: Optional[Side], microbatch: int) -> "tuple[list[torch.Tensor], Any]":
         assert side is not None
+        side.compare_marks()
         found = side.take(microbatch)
         self._count()
         return found

@@ -48,6 +48,13 @@ class Receiver(Ends):
         if parts and parts[0].how == PROFILE and self.fits:
             self._learn_profile(parts[0])
 
+    def reset(self) -> None:
+        """Discards all state. A sender that begins anew, perhaps with an incarnation that the
+        decoders have seen, could not be told from frames that come late otherwise."""
+        for end in self._made.values():
+            end.close()
+        self._made.clear()
+
     def recall(self, parts: "Sequence[Part]") -> "list[Part]":
         """Returns the parts of a message that was learnt, with the tensors that do not travel
         again. Errors: STATE."""

@@ -81,7 +81,7 @@ class Side:
 
     def compare_marks(self) -> None:
         """Before the first message, checks that both ends have loaded states of the same step. If
-        not, discards the state of the sender."""
+        not, discards them."""
         if self._marks_compared:
             return
         theirs = self.ready()
@@ -89,6 +89,7 @@ class Side:
         if theirs["mark_before" if self.is_after else "mark_after"] == self.mark:
             return
         self.sender.reset()
+        self.receiver.reset()
         warnings.warn(
             f"stages {self._me} and {self.other} have loaded compression states that "
             "do not belong together, so all ids start without state: save the state of all ranks "
