@@ -84,6 +84,11 @@ dw_status dw_control_lost(dw_stage *stage, dw_neighbour *neighbour, dw_status st
     dw_status stopped = dw_control_await_words(stage);
     if (stopped < 0) return stopped;
     const char *reason = sentence && *sentence ? sentence : dw_link_why(neighbour->link);
+    if (status == DW_ERR_IO && !*dw_link_why(neighbour->link)) /* of the file of --state */
+        return dw_say(&stage->why, status,
+                      "rank %u stops: %s (by starting all ranks again with --resume, if there is a "
+                      "checkpoint)",
+                      stage->settings->config.rank, reason);
     return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank,
                   neighbour->rank, *reason ? reason : dw_status_string(status));
 }

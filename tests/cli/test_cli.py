@@ -399,6 +399,12 @@ class Checkpoints(Base):
             self.assertEqual(before, {name: content_of(name) for name in glob.glob(save + "/*")})
             self.assertEqual(self.train("--init", save).returncode, 0)
 
+    def test_a_full_disk_under_a_file_of_state_is_not_the_neighbours_fault(self):
+        state = ["--forward", "delta:bits=4", "--state", f"file:{self.path('prev')},cache=1KiB"]
+        result = self.train("--local", "2", *state, preexec_fn=limited(20000))
+        words = [" stops: ", self.path("prev."), "File too large", "--resume"]
+        self.assert_one_sentence(result, 1, *words)
+
     def test_an_unwritable_log_is_an_error(self):
         self.assert_one_sentence(self.train("--log", "/no/such/log"), 1, "/no/such/log")
         result = self.train("--log", "/dev/full")
