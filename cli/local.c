@@ -25,9 +25,10 @@
 #include "complain.h"
 #include "signals.h"
 
-/* How long the other ranks may take to stop by themselves after one has failed; then they are
+/* How long the other ranks may take to stop by themselves after one has failed, until they are
+ * asked to, as one that still waits for a neighbour at its beginning has to be; then they are
  * killed. */
-enum { GRACE_S = 15 };
+enum { ASK_S = 3, GRACE_S = 15 };
 enum { LINE = 4096, PLACE_OPTIONS = 12 };
 
 typedef struct child {
@@ -49,7 +50,8 @@ typedef struct local {
     time_t failed_at; /* 0: none did */
     /* The error of the first rank that reported one. The others repeat it or fail because of it. */
     char sentence[LINE];
-    int passed_on; /* the signal that was forwarded to the children; 0: none */
+    int passed_on;              /* the signal that was forwarded to the children; 0: none */
+    bool has_asked, has_killed; /* the ranks that were left */
 } local;
 
 void dw_tell(int fd, const char *what, const char *text)
@@ -195,8 +197,9 @@ static void count_the_ended(local *l)
         if (WIFEXITED(status)) {
             fail(l, WEXITSTATUS(status));
         } else {
-            dw_complain("rank %u was killed by signal %d (%s)", r, WTERMSIG(status),
-                        strsignal(WTERMSIG(status)));
+            if (!l->has_killed)
+                dw_complain("rank %u was killed by signal %d (%s)", r, WTERMSIG(status),
+                            strsignal(WTERMSIG(status)));
             fail(l, DW_EXIT_FAILED);
         }
     }
@@ -211,9 +214,25 @@ static bool any_left(const local *l)
     return 0;
 }
 
+/* Ends the ranks that are left some time after one has failed. */
+static void end_the_others(local *l)
+{
+    time_t waited = l->failed_at ? time(NULL) - l->failed_at : 0;
+    if (waited > ASK_S && !l->has_asked) {
+        l->has_asked = true;
+        signal_all(l, SIGTERM);
+    }
+    if (waited > GRACE_S && !l->has_killed) {
+        dw_complain(
+            "some ranks did not stop within %d s after another one had failed; killing them",
+            GRACE_S);
+        l->has_killed = true;
+        signal_all(l, SIGKILL);
+    }
+}
+
 static void watch(local *l)
 {
-    bool ended_hard = false;
     do {
         listen_to_all(l);
         count_the_ended(l);
@@ -222,13 +241,7 @@ static void watch(local *l)
         if (l->started < l->ranks && *newest->listening && !l->failed_at && !dw_stop_signal &&
             start_rank(l, l->started))
             fail(l, DW_EXIT_FAILED);
-        if (l->failed_at && time(NULL) - l->failed_at > GRACE_S && !ended_hard) {
-            dw_complain(
-                "some ranks did not stop within %d s after another one had failed; killing them",
-                GRACE_S);
-            signal_all(l, SIGKILL);
-            ended_hard = true;
-        }
+        end_the_others(l);
     } while (any_left(l));
 }
 

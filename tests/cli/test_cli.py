@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import pathlib
 import re
 import resource
 import signal
@@ -404,6 +405,12 @@ class Checkpoints(Base):
         result = self.train("--local", "2", *state, preexec_fn=limited(20000))
         words = [" stops: ", self.path("prev."), "File too large", "--resume"]
         self.assert_one_sentence(result, 1, *words)
+
+    def test_the_first_rank_is_asked_to_stop_if_the_second_cannot_begin(self):
+        pathlib.Path(self.path("prev.1")).write_bytes(b"no file for prev" * 300)
+        state = ["--forward", "delta:bits=4", "--state", f"file:{self.path('prev')}"]
+        result = self.train("--local", "2", *state)
+        self.assert_one_sentence(result, 1, self.path("prev.1"), "name another one")
 
     def test_an_unwritable_log_is_an_error(self):
         self.assert_one_sentence(self.train("--log", "/no/such/log"), 1, "/no/such/log")
