@@ -28,7 +28,7 @@
 #include "file.h"
 #include "parameters.h"
 
-enum { DW_CHECKPOINT_KEPT_BYTES = DW_CONFIG_TEXT_BYTES + 32 };
+enum { DW_CHECKPOINT_KEPT_BYTES = DW_CONFIG_TEXT_BYTES + 32, DW_CHECKPOINT_SETTINGS_BYTES = 320 };
 
 /* The files with what each rank of a grid keeps: the codec of the gradients, and local steps. */
 typedef struct dw_checkpoint_states {
@@ -54,6 +54,7 @@ typedef struct dw_checkpoint {
     uint64_t *digests; /* (n_parts): XXH3 of each part's floats */
     dw_checkpoint_states states;
     dw_checkpoint_codecs codecs;
+    char settings[DW_CHECKPOINT_SETTINGS_BYTES]; /* of the run, as options; "": unknown */
     uint64_t digest; /* of the manifest, to compare the checkpoints of two ranks */
 } dw_checkpoint;
 
@@ -79,6 +80,7 @@ typedef struct dw_checkpoint_place {
     dw_model_shape shape;
     uint32_t step, writer;
     bool has_outer; /* mean and square are written as zeros */
+    const char *settings;
 } dw_checkpoint_place;
 
 /* write: writes one part. begin_state: begins the file of this rank's state, to which the caller

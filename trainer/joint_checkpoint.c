@@ -246,14 +246,44 @@ static dw_status agree_on_manifest(dw_stage *stage, const dw_checkpoint_place *p
     return status;
 }
 
+/* What must be the same, beside what is compared with the checkpoint elsewhere, for a run to go on
+ * as if it had never stopped. */
+static void describe_settings(const dw_train_config *config,
+                              char text[DW_CHECKPOINT_SETTINGS_BYTES])
+{
+    snprintf(text, DW_CHECKPOINT_SETTINGS_BYTES,
+             "--seed %" PRIu64 " --batch %u --micro-batches %u --lr %.12g --warmup %u "
+             "--beta1 %.12g --beta2 %.12g --weight-decay %.12g --clip %.12g",
+             config->seed, config->batch, config->micro_batches, config->lr, config->warmup,
+             config->beta1, config->beta2, config->weight_decay, config->clip);
+}
+
+void dw_joint_checkpoint_compare(const dw_stage *stage, const dw_checkpoint *start)
+{
+    const dw_train_config *config = &stage->settings->config;
+    char now[DW_CHECKPOINT_SETTINGS_BYTES], text[3 * sizeof now];
+    describe_settings(config, now);
+    if (!config->resume || config->rank || !*start->settings || !strcmp(start->settings, now) ||
+        !stage->hooks->on_misfit)
+        return;
+    snprintf(text, sizeof text,
+             "%.200s was saved by a run with other settings, so this one will not have its losses: "
+             "%s. Now: %s",
+             start->directory, start->settings, now);
+    stage->hooks->on_misfit(stage->hooks->context, text);
+}
+
 dw_status dw_joint_checkpoint_save(dw_stage *stage, uint32_t step)
 {
     const dw_train_config *config = &stage->settings->config;
+    char settings[DW_CHECKPOINT_SETTINGS_BYTES];
+    describe_settings(config, settings);
     dw_checkpoint_place place = {.directory = config->save,
                                  .shape = stage->settings->shape,
                                  .step = step,
                                  .writer = config->rank,
-                                 .has_outer = stage->settings->has_outer};
+                                 .has_outer = stage->settings->has_outer,
+                                 .settings = settings};
     json_t *digests = NULL;
     dw_status status = write_files(stage, &place, &digests);
     /* Once others have all digests, they may have replaced the manifest. So if this rank has not,

@@ -18,6 +18,10 @@ dw_status dw_joint_checkpoint_open(dw_checkpoint *start, const dw_settings *sett
  * the gradients keep. Errors: those of dw_checkpoint_read and dw_replicas_load. */
 dw_status dw_joint_checkpoint_load(dw_stage *stage, const dw_checkpoint *start);
 
+/* With the setting `resume`, rank 0 says (on_misfit) if the checkpoint is of a run with another
+ * seed, batch or optimizer. */
+void dw_joint_checkpoint_compare(const dw_stage *stage, const dw_checkpoint *start);
+
 /* Saves the state after `step` steps to the directory of the setting `save`. Every rank must call
  * it after the same step. Errors: those of dw_checkpoint_write and of stage.h; MISMATCH (replicas
  * hold different parts). The checkpoint before it remains usable then. */

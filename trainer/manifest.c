@@ -75,8 +75,9 @@ static json_t *manifest_of(const dw_checkpoint_place *place, const uint64_t *dig
         json_object_set_new(model, "bottleneck", json_integer(shape->bottleneck));
         json_object_set_new(model, "stages", json_integer(shape->stages));
     }
-    json_t *manifest = json_pack("{s:i, s:o, s:I, s:o}", "format", format, "model", model, "step",
-                                 (json_int_t)place->step, "parts", parts);
+    json_t *manifest =
+        json_pack("{s:i, s:o, s:I, s:o, s:s*}", "format", format, "model", model, "step",
+                  (json_int_t)place->step, "parts", parts, "settings", place->settings);
     if (!manifest) return NULL;
     if ((!states->replicas || json_object_set_new(manifest, "gradients", states_of(states)) == 0) &&
         (!codecs || json_object_set_new(manifest, "boundaries", codecs_of(codecs)) == 0))
@@ -229,6 +230,8 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
             return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s",
                           checkpoint->directory, name);
     }
+    const char *settings = json_string_value(json_object_get(manifest, "settings"));
+    snprintf(checkpoint->settings, sizeof checkpoint->settings, "%s", settings ? settings : "");
     json_t *states = json_object_get(manifest, "gradients");
     bool has_states = format == FORMAT_WITH_STATES || (format >= FORMAT_OF_VARIANTS && states);
     dw_status status = has_states ? read_states(checkpoint, states, why) : DW_OK;

@@ -339,6 +339,7 @@ static dw_status train(run *r)
     if (status == DW_OK) {
         dw_outer_begin(&r->stage);
         announce(r);
+        dw_joint_checkpoint_compare(&r->stage, &r->start);
     }
     r->began_ns = dw_now_ns();
     r->held_out_loss = r->plain_loss = (double)NAN;

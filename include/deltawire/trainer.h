@@ -176,7 +176,8 @@ typedef struct dw_train_summary {
  * on_listening, which every rank that listens calls, and on_misfit, which every rank calls at most
  * once for each of its boundaries, in the first steps: the codec does not fit what it sends there
  * (dw_counters_misfit). Rank 0 also calls it for what a codec kept in the checkpoint to resume, and
- * cannot go on with. sentence: says which, and what to do. */
+ * cannot go on with, and once if that is of a run with other settings. sentence: says which, and
+ * what to do. */
 typedef struct dw_train_hooks {
     void *context;
     void (*on_listening)(void *context, const char *uri);

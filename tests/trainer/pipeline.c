@@ -47,7 +47,8 @@ static void on_save(void *context, const char *where, uint32_t step)
 static void on_misfit(void *context, const char *sentence)
 {
     rank *r = context;
-    if (!strstr(sentence, "is not used")) return; /* a codec that does not fit a small model */
+    bool is_of_checkpoint = strstr(sentence, "is not used") || strstr(sentence, "was saved by");
+    if (!is_of_checkpoint) return; /* a codec that does not fit a small model */
     pthread_mutex_lock(&r->run->lock);
     r->run->unused++;
     snprintf(r->run->unused_why, sizeof r->run->unused_why, "%s", sentence);

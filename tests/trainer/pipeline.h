@@ -42,7 +42,7 @@ struct pipeline {
     pthread_cond_t told;
     /* What the callbacks of rank 0 reported. */
     uint32_t steps, evals, saves;
-    uint32_t unused; /* how often a rank said that what codecs kept is not used, and why */
+    uint32_t unused; /* how often a rank said that what a checkpoint has does not fit, and why */
     char unused_why[1024];
     double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX], plain[STEPS_MAX];
     dw_train_cost so_far[STEPS_MAX];

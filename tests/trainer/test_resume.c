@@ -219,6 +219,12 @@ TEST_WITH(what_fits_no_more_is_left_out_and_named, pipeline_set_up, pipeline_tea
     run.config.slices = 1;
     run.config.text_offset = 1;
     assert_begins_anew(&run, 2, "it is of samples");
+    run.config.text_offset = 0;
+    run.config.lr = 0.5;
+    run_pipeline(&run, 2, NULL);
+    assert_all(&run, DW_OK);
+    assert_int_equal(run.unused, 1);
+    assert_non_null(strstr(run.unused_why, "was saved by a run with other settings"));
 }
 
 static void from_a_folder_of_its_own(rank *r)
