@@ -9,6 +9,7 @@ import torch
 
 import deltawire
 import small_gpt
+from deltawire import DeltawireError
 from pipelines import Pipe
 
 pytestmark = pytest.mark.skipif(small_gpt.text() is None, reason="no texts: install fortunes")
@@ -116,6 +117,8 @@ def stage_of_a_text(rank, world, path):
         for stage in made.stages if life == 0 else ():
             stage.close_compression()
             assert stage.compression_stats()["steps"] == 1
+            with pytest.raises(DeltawireError, match="this stage was closed"):
+                stage.prefetch([1])
     return sorted(name.name for name in pathlib.Path(path).parent.iterdir())
 
 

@@ -105,6 +105,7 @@ class Added(Gathered):
         for it. Call it before a step with the ids of the next one, on every rank that knows
         them."""
         with self._ours() as compression:
+            compression.lifetime.refuse_unusable()
             compression.sides.prefetch(ids)
 
     def reset_compression(self: Any) -> None:
