@@ -22,10 +22,21 @@ class WithIds(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return len(self._dataset)
 
     def __getitem__(self, i: int) -> Any:
-        item = self._dataset[i]
-        if isinstance(item, Mapping):
-            return {**item, NAME: i}
-        return (i, *item) if isinstance(item, (tuple, list)) else (i, item)
+        return _with_id(i, self._dataset[i])
+
+    def __getitems__(self, indices: "list[int]") -> "list[Any]":
+        """What a DataLoader calls for a batch, which some data sets read at once."""
+        read = getattr(self._dataset, "__getitems__", None)
+        items = read(indices) if read else [self._dataset[i] for i in indices]
+        return [_with_id(i, item) for i, item in zip(indices, items)]
+
+
+def _with_id(i: int, item: Any) -> Any:
+    if isinstance(i, slice):
+        refuse("a data set of with_ids has no slices: take items by their indices")
+    if isinstance(item, Mapping):
+        return {**item, NAME: i}
+    return (i, *item) if isinstance(item, (tuple, list)) else (i, item)
 
 
 def with_ids(dataset: Any) -> WithIds:

@@ -346,7 +346,16 @@ def test_with_ids_numbers_items_of_every_kind():
         ([5, 6], (1, 6)),
     ):
         data = deltawire.torch.with_ids(items)
-        assert len(data) == 2 and data[1] == expected
+        assert len(data) == 2 and data[1] == expected and data.__getitems__([0, 1])[1] == expected
+
+    class AtOnce(list):
+        def __getitems__(self, indices):
+            return [self[i] + 100 for i in indices]
+
+    loader = torch.utils.data.DataLoader(deltawire.torch.with_ids(AtOnce([5, 6])), batch_size=2)
+    assert [[part.tolist() for part in batch] for batch in loader] == [[[0, 1], [105, 106]]]
+    with pytest.raises(DeltawireError, match="has no slices"):
+        data[0:2]
 
     class Endless(torch.utils.data.IterableDataset):
         __len__ = __iter__ = lambda self: 2
