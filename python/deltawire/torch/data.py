@@ -67,7 +67,8 @@ class Prefetching:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        batches, waiting = iter(self._loader), []
+        batches = iter(self._loader)
+        waiting: "list[Any]" = []
         while True:
             try:
                 batch = next(batches)
