@@ -85,7 +85,7 @@ MUTANTS = {
     "trellis_next_forgets": ("pure", "src/arithmetic/trellis.h", "((state ^ index_is_odd) & 1) << 1 | state >> 1;", "(index_is_odd & 1) << 1 | state >> 1;"),
     "trellis_from_the_higher": ("pure", "src/kernels/kernels_trellis_c.h", "is_higher = from_higher < from_lower;", "is_higher = from_higher <= from_lower;"),
     "skip_takes_no_base": ("pure", "src/ends/decoder_plan.c", "return p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;", "return p->entry.role == DW_ROLE_DELTA;"),
-    "imported_copies_stay": ("pure", "src/ends/saving.c", "    dw_paging_use(&predictor->paging, held);\n", ""),
+    "imported_copies_stay": ("pure", "src/ends/saving.c", "    dw_paging_list(&predictor->paging, held);\n", ""),
     "retired_taken": ("pure", "src/ends/decoder_plan.c", "if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;", ""),
     "rotten_base_named": ("pure", "src/ends/decoder_replies.c", "    dw_predictor_drop(&decoder->end.predictor, held);\n    return NULL;", "    return held;"),
     "replaced_untold": ("pure", "src/ends/decoder_replies.c", "dw_decoder_is_retired(decoder, t->header.incarnation),", "false,"),

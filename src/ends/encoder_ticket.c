@@ -276,7 +276,8 @@ void dw_ticket_set_in_flight(dw_encode_ticket *t)
         dw_outgoing *p = &t->out[i];
         p->revived = p->held && p->held->forgotten;
         if (p->revived) dw_predictor_revive(&t->encoder->end.predictor, p->held);
-        if (p->held) dw_paging_use(&t->encoder->end.predictor.paging, p->held);
+        if (p->held && t->asked.has_x) /* a resync is no visit */
+            dw_paging_use(&t->encoder->end.predictor.paging, p->held);
     }
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].lacks_room) evict(t);

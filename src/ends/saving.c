@@ -306,7 +306,7 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
                      .more = 4 * (uint64_t)saved->more,
                      .incarnation = saved->incarnation};
     dw_predictor_commit(predictor, held, &shape, fresh, false);
-    dw_paging_use(&predictor->paging, held);
+    dw_paging_list(&predictor->paging, held);
     if (!saved->is_base) held->base = DW_BASE_NOTHING;
     return DW_OK;
 }

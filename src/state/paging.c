@@ -77,6 +77,12 @@ void dw_paging_use(dw_paging *paging, dw_held *held)
     if (comes_again && paging->uses - held->used > paging->longest)
         paging->longest = paging->uses - held->used;
     held->used = paging->uses;
+    dw_paging_list(paging, held);
+}
+
+void dw_paging_list(dw_paging *paging, dw_held *held)
+{
+    if (!paging->keeps_order) return;
     list(paging, held, DW_ORDER_USED);
     if (has_backing(paging)) list(paging, held, DW_ORDER_RESIDENT);
 }

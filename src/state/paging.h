@@ -71,10 +71,12 @@ void dw_paging_give(dw_paging *paging, void *slot, uint64_t bytes);
 /* To be called when a call begins to use a key: its copies stay resident until the next call. */
 void dw_paging_mark(dw_paging *paging, struct dw_held *held, uint64_t call);
 
-/* To be called when the call cannot fail any more and the key has not got its new copy yet, or when
- * a copy was restored. Puts the key at the end of the lists, whether copies of it are held or not.
- */
+/* To be called when the call cannot fail any more and the key has not got its new copy yet. Puts
+ * the key at the end of the lists, whether copies of it are held or not. */
 void dw_paging_use(dw_paging *paging, struct dw_held *held);
+
+/* Puts a key at the end of the lists whose copy was restored, which is no use. */
+void dw_paging_list(dw_paging *paging, struct dw_held *held);
 
 /* Returns a key that was not used for more than twice as many uses as lay between any two of the
  * same key, so it will hardly come again; NULL: there is none. With shuffled epochs every

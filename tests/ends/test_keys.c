@@ -165,6 +165,21 @@ TEST(an_encoder_that_was_restored_from_an_earlier_moment_finds_room_for_its_keys
     test_pair_close(&pair);
 }
 
+/* A restore is no visit, so the first ones behind it do not seem to come soon after another. */
+TEST(a_restored_encoder_forgets_no_key_that_comes_again)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=2048,prev=f32", 1, 1, 64, DW_F32);
+    for (int epoch = 0; epoch < 6; epoch++) {
+        if (epoch == 3) restore(&pair, saved_of(&pair));
+        for (uint64_t key = 0; key < 64; key++) assert_int_equal(visit(&pair, key, 1, x, y), DW_OK);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 3 * 8);
+    assert_int_equal(test_encoder_counters(pair.encoder).evicted_keys, 0);
+    test_pair_close(&pair);
+}
+
 TEST(a_restored_encoder_is_refused_once_however_often_it_had_begun_anew)
 {
     float x[128] = {1}, y[128];

@@ -393,23 +393,25 @@ TEST(the_file_of_a_killed_process_can_be_opened)
 /* The child has no threads of the storage, waits for none, and keeps nobody from its file. */
 TEST(a_forked_child_can_close_it)
 {
-    int status, wait[2];
+    int status, wait[2], begun[2];
     char byte, path[128];
     uint8_t name[DW_STORAGE_NAME_BYTES];
     dw_storage *storage = open_storage("forked", "");
     assert_int_equal(dw_storage_keep(storage, "a copy", 6, name, NULL), DW_OK);
     assert_int_equal(dw_storage_save(storage, 0, &(uint64_t){0}, NULL), DW_OK);
     usleep(20000); /* so that threads wait for work */
-    assert_int_equal(pipe(wait), 0);
+    assert_true(pipe(wait) == 0 && pipe(begun) == 0);
     pid_t child = fork();
     if (!child) {
         alarm(10);
         close(wait[1]);
+        if (write(begun[1], "", 1) != 1) _exit(1);
         while (read(wait[0], &byte, 1) < 0) {
         }
         dw_storage_close(storage);
         _exit(0);
     }
+    assert_int_equal(read(begun[0], &byte, 1), 1);
     dw_storage_close(storage);
     dw_storage_close(open_storage("forked", ""));
     snprintf(path, sizeof path, "%s/forked.index", folder);
@@ -417,6 +419,8 @@ TEST(a_forked_child_can_close_it)
     dw_storage_close(open_storage("forked", ""));
     close(wait[0]);
     close(wait[1]);
+    close(begun[0]);
+    close(begun[1]);
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);
 }
