@@ -214,7 +214,7 @@ static bool any_left(const local *l)
     return 0;
 }
 
-/* Ends the ranks that are left some time after one has failed. */
+/* Some time after a rank has failed, asks those that still run to stop, and later kills them. */
 static void end_the_others(local *l)
 {
     time_t waited = l->failed_at ? time(NULL) - l->failed_at : 0;

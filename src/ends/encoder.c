@@ -46,8 +46,11 @@ void dw_encoder_destroy(dw_encoder *encoder)
 void dw_encoder_new_incarnation(dw_encoder *encoder)
 {
     dw_predictor *predictor = &encoder->end.predictor;
-    encoder->end.incarnation =
-        dw_digest_bytes(&encoder->end.incarnation, sizeof encoder->end.incarnation) | 1;
+    uint64_t next = dw_digest_bytes(&encoder->end.incarnation, sizeof encoder->end.incarnation) | 1;
+    /* With a fixed incarnation a run can be repeated. Otherwise it must be a new one also for an
+     * encoder that was restored from a saved state, and would compute those that it has had since.
+     */
+    encoder->end.incarnation = encoder->end.config.incarnation ? next : dw_mem_random();
     encoder->sequence = 0;
     while (predictor->oldest_forgotten) dw_predictor_remove(predictor, predictor->oldest_forgotten);
 }

@@ -72,9 +72,6 @@ dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, size_t r
     encoder->end.counters.nacks += !info.accepted;
     if (info.replaced) {
         dw_encoder_new_incarnation(encoder);
-        /* That one is computed from the last one, so an encoder that was restored from a saved
-         * state would take incarnations that it has had since, and that were replaced, too. */
-        if (!encoder->end.config.incarnation) encoder->end.incarnation = dw_mem_random();
         return DW_OK;
     }
     if (info.accepted) drop_announced(encoder, info.sequence);

@@ -75,7 +75,8 @@ void dw_paging_mark(dw_paging *paging, struct dw_held *held, uint64_t call);
  * the key at the end of the lists, whether copies of it are held or not. */
 void dw_paging_use(dw_paging *paging, struct dw_held *held);
 
-/* Puts a key at the end of the lists whose copy was restored, which is no use. */
+/* Puts a key at the end of the lists whose copy was read from a saved state. It does not count as
+ * used by that. */
 void dw_paging_list(dw_paging *paging, struct dw_held *held);
 
 /* Returns a key that was not used for more than twice as many uses as lay between any two of the
