@@ -623,11 +623,12 @@ DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, c
                            size_t *reply_len);
 
 /* Sets *len to the largest length that the next frame for these keys can have, as far as the
- * decoder can know it. It is meant for transports that must post a receive of a known size. shape:
- * n, t, c and dtype of the tensor that the other end will encode; its data is not used. The decoder
- * does not know what the encoder has forgotten, must send again or has no quota for. So pass the
- * same limit to the encoder (dw_encode_options.limit), which can always keep it if both ends have
- * seen the same frames. Errors: ARGUMENT, LIMIT. */
+ * decoder can know it, and with room for a forgotten key per sample. It is meant for transports
+ * that must post a receive of a known size. shape: n, t, c and dtype of the tensor that the other
+ * end will encode; its data is not used. The decoder does not know what the encoder has forgotten,
+ * must send again or has no quota for. So pass the same limit to the encoder
+ * (dw_encode_options.limit), which can always keep it if both ends have seen the same frames.
+ * Errors: ARGUMENT, LIMIT. */
 DW_API dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
                                    size_t *len);
 

@@ -63,7 +63,8 @@ const char *dw_decoder_why(const dw_decoder *decoder)
  * for all others. An encoder that would have to send x itself where the decoder expects a delta can
  * still keep to this length: it sends a stateless entry, which can be as short as a delta. With
  * error=abs it cannot, because such an entry might not keep to the bound. Then any entry may carry
- * x itself, or floats, and the longest of all is expected. */
+ * x itself, or floats, and the longest of all is expected. There is room for a forgotten key per
+ * sample: an encoder forgets no more for want of room. */
 dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
                             size_t *len)
 {
@@ -93,7 +94,9 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
         if (!dw_size_add(total, one, &total)) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     }
     bool names_one = decoder->end.n_learnt && !decoder->end.config.profile_digest;
-    if (!dw_frame_table_end(plans->params.n_parameters + names_one, shape->n, 0, &end) ||
+    uint64_t keys_held = decoder->end.predictor.keys;
+    uint32_t n_forgotten = keys_held < shape->n ? (uint32_t)keys_held : shape->n;
+    if (!dw_frame_table_end(plans->params.n_parameters + names_one, shape->n, n_forgotten, &end) ||
         !dw_size_add(total, end, &total) || total > PTRDIFF_MAX)
         return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     *len = (size_t)total;

@@ -109,9 +109,10 @@ static inline dw_status dw_encoder_fail(dw_encoder *encoder, dw_status status, c
     return dw_end_fail(&encoder->end, status, sentence);
 }
 
-/* encoder.c. Takes a new incarnation, of which the decoder holds nothing: the next entry of every
- * key carries x itself, and the decoder drops the copies of the old incarnation. */
-void dw_encoder_new_incarnation(dw_encoder *encoder);
+/* encoder.c. new_incarnation: takes one of which the decoder holds nothing: the next entry of every
+ * key carries x itself, and the decoder drops the copies of the old incarnation. was_refused: the
+ * decoder has refused the present one. */
+void dw_encoder_new_incarnation(dw_encoder *encoder, bool was_refused);
 
 /* encoder_plan.c, to be called in this order. plan: finds the keys and takes slots for their new
  * copies; on an error nothing has changed. plan_sync: the same for frames that carry prev itself.

@@ -211,9 +211,6 @@ static void mark(dw_encode_ticket *t)
 
 dw_status dw_ticket_reserve(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
 {
-    dw_encoder *encoder = t->encoder;
-    if (encoder->sequence == UINT64_MAX)
-        dw_encoder_new_incarnation(encoder); /* all sequence numbers are used up */
     t->keys = keys;
     dw_status status = describe(t);
     if (status) return status;
@@ -244,14 +241,18 @@ void dw_ticket_close(dw_encode_ticket *t)
 
 void dw_ticket_drop(dw_encode_ticket *t)
 {
-    dw_encoder *encoder = t->encoder;
+    dw_predictor *predictor = &t->encoder->end.predictor;
     dw_ticket_close(t);
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
         dw_held *held = dw_ticket_still_announced(t, i);
-        if (held) held->announced = t->announced[i].before;
+        if (!held) continue;
+        held->announced = t->announced[i].before;
+        if (held->announced) continue;
+        dw_predictor_revive(predictor, held);
+        dw_predictor_forget(predictor, held); /* behind all that were announced */
     }
     for (uint32_t i = 0; i < t->header.n; i++)
-        if (t->out[i].revived) dw_predictor_forget(&encoder->end.predictor, t->out[i].held);
+        if (t->out[i].revived) dw_predictor_forget(predictor, t->out[i].held);
     dw_ticket_unplan(t, t->header.n);
 }
 
@@ -262,6 +263,7 @@ static void evict(dw_encode_ticket *t)
     dw_predictor *predictor = &t->encoder->end.predictor;
     dw_held *stale = t->plans->params.keeps_prev ? dw_paging_stale(&predictor->paging) : NULL;
     if (!stale) return;
+    dw_paging_watch(&predictor->paging, stale);
     dw_predictor_forget(predictor, stale);
     t->encoder->end.counters.evicted_keys++;
 }

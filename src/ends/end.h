@@ -43,6 +43,10 @@ typedef struct dw_end {
     dw_why why;
 } dw_end;
 
+/* The largest number of a frame that an encoder learns from a reply or a saved state. None makes so
+ * many frames, so their numbers are never used up. */
+#define DW_SEQUENCE_MOST (UINT64_MAX / 2)
+
 /* make: allocates an object of `bytes` bytes that begins with a dw_end; the rest is zero. host and
  * why may be NULL. Errors: those of dw_encoder_create, with *made NULL; ARGUMENT where made or
  * config is NULL. destroy: frees the object, whose tickets must have ended. */

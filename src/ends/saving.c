@@ -12,7 +12,8 @@
 /* A residual goes on under any incarnation, whose numbers begin anew. */
 static dw_saved describe(const dw_saver *saver, const dw_held *held)
 {
-    bool is_older = held->incarnation != saver->end->incarnation;
+    bool begins_anew =
+        saver->side == DW_SIDE_RESIDUAL && held->incarnation != saver->end->incarnation;
     return (dw_saved){.side = saver->side,
                       .dtype = held->dtype,
                       .is_base = held->base == DW_BASE_NOW,
@@ -24,9 +25,8 @@ static dw_saved describe(const dw_saver *saver, const dw_held *held)
                       .incarnation = saver->side == DW_SIDE_RESIDUAL ? saver->end->incarnation
                                                                      : held->incarnation,
                       .sequence = saver->sequence ? *saver->sequence : 0,
-                      .version =
-                          saver->side == DW_SIDE_RESIDUAL && is_older ? 1 : held->now.version,
-                      .chain = held->now.chain,
+                      .version = begins_anew ? 1 : held->now.version,
+                      .chain = begins_anew ? 1 : held->now.chain,
                       .state_digest = held->now.state_digest,
                       .prev = held->now.data};
 }
@@ -85,16 +85,20 @@ static bool any_is_busy(const dw_predictor *predictor)
 
 /* ---- What an encoder keeps beside its copies ------------------------------------------------- */
 
-/* Whether the frames to come depend on it: on the rate of those before, or on numbers drawn with
- * the number of a frame, which the state of any key says, too, if one was saved. */
+/* Whether the frames to come depend on it: on the rate of those before, or, if the state of no key
+ * says it, on incarnation and number of the last frame. Numbers are drawn with these; and an
+ * encoder with a fixed incarnation would otherwise make frames that the decoder takes for old ones.
+ */
 static bool has_stream(const dw_saver *saver, bool any_is_saved)
 {
     const dw_config *config = &saver->end->config;
     bool draws = config->rounding == DW_ROUNDING_STOCHASTIC ||
                  config->rounding == DW_ROUNDING_DITHER || config->codec == DW_CODEC_RANDK ||
                  config->codec == DW_CODEC_COCKTAIL;
-    return saver->sequence && *saver->sequence &&
-           (saver->rate->step > 0 || (draws && !any_is_saved));
+    bool repeats = config->incarnation && config->codec == DW_CODEC_DELTA;
+    bool has_begun = config->incarnation && config->incarnation != saver->end->incarnation;
+    return saver->sequence && (*saver->sequence || has_begun) &&
+           (saver->rate->step > 0 || ((draws || repeats) && !any_is_saved));
 }
 
 static void put_number(uint8_t *to, double number)
@@ -233,8 +237,10 @@ dw_status dw_save(const dw_saver *saver, const dw_key *key, dw_saved_visit *visi
     if (only) status = save_one(saver, only, true, &room, visit, context, &is_held);
     if (key && !status && !is_held)
         status = dw_end_fail(saver->end, DW_ERR_ARGUMENT,
-                             only ? "the key's copy is of an earlier incarnation, or was lost"
-                                  : "the key is not held");
+                             !only             ? "the key is not held"
+                             : only->forgotten ? "the key was forgotten"
+                                               : "the key's copy is of an earlier incarnation, or "
+                                                 "was lost");
     for (uint64_t i = 0; !key && i < predictor->table_cap && !status; i++) {
         if (!predictor->table[i]) continue;
         status = save_one(saver, predictor->table[i], false, &room, visit, context, &is_held);
@@ -322,6 +328,9 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
                  "the saved state cannot be read: %s", why);
         return status;
     }
+    if (saver->sequence && (saved.sequence > DW_SEQUENCE_MOST || saved.version > DW_SEQUENCE_MOST))
+        return dw_end_fail(saver->end, DW_ERR_FORMAT,
+                           "the saved state cannot be read: no encoder has made so many frames");
     status = check_incarnation(saver, &saved);
     if (!status)
         status = saved.side == DW_SIDE_STREAM      ? restore_stream(saver, &saved)

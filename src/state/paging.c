@@ -69,13 +69,38 @@ void dw_paging_mark(dw_paging *paging, dw_held *held, uint64_t call)
     held->mark = paging->call = call;
 }
 
+/* Returns the number of the last use of a key that is watched, and watches it no more. 0: it is
+ * not. */
+static uint64_t stop_watching(dw_paging *paging, dw_key key)
+{
+    for (int i = 0; i < DW_WATCHED; i++) {
+        dw_watched *watched = &paging->watched[i];
+        uint64_t used = watched->used;
+        if (!used || watched->key.sample != key.sample || watched->key.slice != key.slice) continue;
+        watched->used = 0;
+        return used;
+    }
+    return 0;
+}
+
+/* Place i is kept for 256 * 2^i uses. So a key is soon watched for as long as any stays away,
+ * however many keys there are that never come again. */
+void dw_paging_watch(dw_paging *paging, const dw_held *held)
+{
+    for (int i = DW_WATCHED; i-- > 0;) {
+        dw_watched *watched = &paging->watched[i];
+        if (watched->used && paging->uses - watched->used <= UINT64_C(256) << i) continue;
+        *watched = (dw_watched){held->key, held->used};
+        return;
+    }
+}
+
 void dw_paging_use(dw_paging *paging, dw_held *held)
 {
     if (!paging->keeps_order) return;
     paging->uses++;
-    bool comes_again = held->used && dw_copy_is_held(&held->now);
-    if (comes_again && paging->uses - held->used > paging->longest)
-        paging->longest = paging->uses - held->used;
+    uint64_t used = held->used ? held->used : stop_watching(paging, held->key);
+    if (used && paging->uses - used > paging->longest) paging->longest = paging->uses - used;
     held->used = paging->uses;
     dw_paging_list(paging, held);
 }

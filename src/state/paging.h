@@ -45,6 +45,14 @@ typedef struct dw_slot_copier {
     void *context;
 } dw_slot_copier;
 
+/* A key that was evicted, and the number of its last use. 0: there is none. */
+typedef struct dw_watched {
+    dw_key key;
+    uint64_t used;
+} dw_watched;
+
+enum { DW_WATCHED = 32 };
+
 typedef struct dw_paging {
     dw_pool *pool;         /* of main memory */
     dw_store store;        /* for slots; take NULL: the pool is used */
@@ -61,6 +69,7 @@ typedef struct dw_paging {
     struct dw_held *oldest[DW_ORDERS], *newest[DW_ORDERS];
     uint64_t uses;    /* number of uses of all keys */
     uint64_t longest; /* the largest number of uses between two of the same key */
+    dw_watched watched[DW_WATCHED];
 } dw_paging;
 
 /* Takes a slot for a copy. With a backing store, copies of keys that were not used for the longest
@@ -84,6 +93,11 @@ void dw_paging_list(dw_paging *paging, struct dw_held *held);
  * other key is as likely to come next as any, and the best choice is to keep those that are held.
  */
 struct dw_held *dw_paging_stale(const dw_paging *paging);
+
+/* To be called when a key is evicted that was not used for long. Some of these keys are watched: if
+ * one comes again after all, dw_paging_use knows from then on that keys stay away for so long. So
+ * the first few uses, of which some may be of the same key, do not decide for ever. */
+void dw_paging_watch(dw_paging *paging, const struct dw_held *held);
 
 /* Makes a copy of the key resident. DW_OK also where nothing is held, or where the copy is lost:
  * then the copy is empty. */

@@ -94,7 +94,7 @@ static const char *bad_stream(const uint8_t *from, uint64_t len, const dw_saved 
         saved->key.slice != DW_STREAM_KEY.slice || dw_get(from + AT_BASE, 4) || saved->t ||
         saved->c || saved->audit || saved->version || saved->chain || saved->state_digest)
         return "a reserved byte is not zero";
-    if (saved->incarnation == 0 || saved->sequence == 0) return "it names no frame";
+    if (saved->incarnation == 0) return "it names no incarnation";
     if ((saved->more && saved->more != DW_SAVED_RATE_WORDS) || len != dw_saved_bytes(saved))
         return "its length does not match its shape";
     return NULL;

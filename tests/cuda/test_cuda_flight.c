@@ -187,6 +187,47 @@ TEST(a_cancelled_frame_leaves_no_trace)
     rig_end(&r);
 }
 
+static dw_status count_forgotten(void *count, dw_key key, const void *saved, size_t len)
+{
+    (void)key, (void)len;
+    *(int *)count += ((const uint8_t *)saved)[6] == 5; /* docs/format.md, 7 */
+    return DW_OK;
+}
+
+/* A frame that announced one forgotten key is cancelled. A later one, which announced another, is
+ * answered: only the first key is still to be announced. */
+TEST(an_answer_counts_although_an_earlier_frame_was_cancelled)
+{
+    test_random random = {test_seed()};
+    dw_encode_ticket *out[2];
+    int left = 0;
+    rig r;
+    rig_open(&r, rig_open_cuda(), "delta:bits=4", 1, T, C, DW_CUDA_DEVICE);
+    test_fill(&random, r.x, DW_F32, T * C, 1.0f);
+    for (uint64_t i = 0; i < 2; i++) {
+        rig_encode(&r, &(dw_key){i, 0}, DW_F32);
+        rig_decode(&r, DW_F32);
+        rig_feedback(&r);
+    }
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_int_equal(dw_encoder_forget(r.encoder, (dw_key){i, 0}), DW_OK);
+        assert_int_equal(rig_encode_start(&r, &(dw_key){2 + i, 0}, DW_F32, &out[i]), DW_OK);
+    }
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_cancel(out[0]), DW_OK);
+    assert_int_equal(dw_encode_finish(out[1], r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+    rig_from_device(r.frame, r.device_frame, r.len);
+    memcpy(r.frame, r.head, r.head_len);
+    dw_tensor y = dw_tensor_3d(r.cpu_y, DW_F32, 1, T, C);
+    assert_int_equal(
+        dw_decode(r.cpu_decoder, r.frame, r.len, &y, NULL, r.reply, r.reply_cap, &r.reply_len),
+        DW_OK);
+    assert_int_equal(dw_encoder_take_reply(r.encoder, r.reply, r.reply_len), DW_OK);
+    assert_int_equal(dw_encoder_export(r.encoder, NULL, count_forgotten, &left), DW_OK);
+    assert_int_equal(left, 1);
+    rig_end(&r);
+}
+
 TEST(a_steady_state_allocates_nothing)
 {
     test_random random = {test_seed()};

@@ -2,6 +2,7 @@
  * test_feedback.c - tests the option feedback: an encoder adds what it did not send of a key's
  * tensor to the next one. tests/fuzz compares the residuals of all codecs with its ledger. */
 #include "residuals.h"
+#include "wire/reply.h"
 
 static uint32_t share; /* one case in so many is run */
 
@@ -284,6 +285,29 @@ TEST(saved_residuals_continue)
     dw_encoder_destroy(delta);
     dw_encoder_destroy(other);
     free(frame);
+    test_pair_close(&f.pair);
+}
+
+/* An answer that no decoder gives to such frames begins a new incarnation. Then the numbers of the
+ * frames that can be given back begin anew, too. */
+TEST(frames_are_given_back_after_a_restore_under_a_new_incarnation)
+{
+    dw_frame_info info = {.struct_size = sizeof info};
+    dw_encoder *other;
+    begin("direct:bits=4,feedback=ef");
+    for (int i = 0; i < 3; i++) visit();
+    assert_int_equal(dw_encoder_give_back(f.pair.encoder, f.pair.frame, f.pair.len, NULL), DW_OK);
+    assert_int_equal(dw_frame_read(f.pair.frame, f.pair.len, &info, NULL), DW_OK);
+    dw_reply_finalize(f.pair.reply,
+                      &(dw_reply_info){.replaced = 1, .incarnation = info.incarnation});
+    f.pair.reply_len = dw_reply_bound(0);
+    test_pair_take_reply(&f.pair);
+    assert_int_equal(dw_encoder_create(&other, &f.pair.config, NULL, NULL), DW_OK);
+    assert_int_equal(dw_encoder_export(f.pair.encoder, NULL, test_import_encoder, other), DW_OK);
+    assert_int_equal(dw_encode(other, keys, &f.x, NULL, f.pair.frame, f.pair.cap, &f.pair.len),
+                     DW_OK);
+    assert_int_equal(dw_encoder_give_back(other, f.pair.frame, f.pair.len, NULL), DW_OK);
+    dw_encoder_destroy(other);
     test_pair_close(&f.pair);
 }
 

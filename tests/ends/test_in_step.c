@@ -352,24 +352,28 @@ TEST(a_damaged_copy_is_never_offered_as_a_base)
 }
 
 /* An encoder that was created again with the same incarnation, but without its state, starts at
- * sequence 1 again. One NACK must be enough to make it continue after the decoder's sequence. */
+ * sequence 1 again. One NACK must be enough to make it continue after the decoder's sequence, or,
+ * if the encoder was reset meanwhile, under an incarnation that the decoder has not seen. */
 TEST(a_reused_incarnation_needs_one_refusal)
 {
     float x[64] = {1}, y[64];
-    test_pair pair;
     dw_key key = {1, 0};
-    test_pair_open(&pair, "delta:bits=4,incarnation=7", 1, 1, 64, DW_F32);
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
-    for (int visit = 0; visit < 5; visit++) {
+    for (int resets = 0; resets < 2; resets++) {
+        test_pair pair;
+        test_pair_open(&pair, "delta:bits=4,incarnation=7", 1, 1, 64, DW_F32);
+        for (int visit = 0; visit < 5; visit++) {
+            test_pair_pass(&pair, &key, &tx, &ty);
+            if (resets) assert_int_equal(dw_encoder_reset(pair.encoder), DW_OK);
+        }
+        test_pair_renew_encoder(&pair);
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
+        test_pair_take_reply(&pair);
         test_pair_pass(&pair, &key, &tx, &ty);
+        test_pair_in_step(&pair, key);
+        test_pair_close(&pair);
     }
-    test_pair_renew_encoder(&pair);
-    test_pair_encode(&pair, &key, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
-    test_pair_take_reply(&pair);
-    test_pair_pass(&pair, &key, &tx, &ty);
-    test_pair_in_step(&pair, key);
-    test_pair_close(&pair);
 }
 
 /* Two key frames arrive after their keys were forgotten: one for the second time, one late, for the

@@ -39,6 +39,17 @@ static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, f
     return status;
 }
 
+/* Sends one sample in a frame that is no longer than the decoder expects. */
+static void visit_within_limit(test_pair *pair, dw_key key, const dw_tensor *tx,
+                               const dw_tensor *ty)
+{
+    dw_encode_options options = {.struct_size = sizeof options};
+    assert_int_equal(dw_decoder_expect(pair->decoder, &key, tx, &options.limit), DW_OK);
+    test_pair_encode_with(pair, &key, tx, &options);
+    assert_int_equal(test_pair_decode(pair, ty), DW_OK);
+    if (pair->reply_len) test_pair_take_reply(pair);
+}
+
 /* The first samples come no more: others take their place, within the quota, and both ends agree.
  * While samples come again, in any order, none gives way to another one. */
 TEST(samples_that_come_no_more_give_way)
@@ -57,8 +68,7 @@ TEST(samples_that_come_no_more_give_way)
             test_fill(&random, x, DW_F32, 64, 1.0f);
             for (int k = 0; epoch == 6 && k < 99; k++) /* calls that fail are no uses */
                 assert_true(dw_encode(pair.encoder, &key, &tx, NULL, pair.frame, 99, &pair.len));
-            test_pair_pass(&pair, &key, &tx, &ty);
-            if (pair.reply_len) test_pair_take_reply(&pair);
+            visit_within_limit(&pair, key, &tx, &ty);
             test_pair_in_step(&pair, key);
             assert_true(test_decoder_counters(pair.decoder).keys_held <= HELD);
         }
@@ -66,6 +76,24 @@ TEST(samples_that_come_no_more_give_way)
                  evicted = test_encoder_counters(pair.encoder).evicted_keys;
         if (epoch > 0 && epoch < EPOCHS) assert_true(hits == HELD && evicted == 0);
         if (epoch == 2 * EPOCHS - 1) assert_true(hits == HELD && evicted == HELD);
+    }
+    test_pair_close(&pair);
+}
+
+/* A sample that is sent again at once does not say how long samples stay away. */
+TEST(samples_that_come_once_in_an_epoch_keep_their_room_after_one_came_twice)
+{
+    enum { HELD = 8, SAMPLES = 64, EPOCHS = 6 };
+    float x[64] = {1}, y[64];
+    test_pair pair;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=2048,prev=f32", 1, 1, 64, DW_F32);
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        uint64_t deltas = test_encoder_counters(pair.encoder).delta_entries;
+        for (uint64_t i = 0; i < SAMPLES; i++)
+            for (int times = epoch == 0 && i == 5 ? 2 : 1; times > 0; times--)
+                assert_int_equal(visit(&pair, i, 1, x, y), DW_OK);
+        if (epoch > 1)
+            assert_int_equal(test_encoder_counters(pair.encoder).delta_entries - deltas, HELD);
     }
     test_pair_close(&pair);
 }
@@ -139,6 +167,10 @@ TEST(a_restored_encoder_announces_what_was_forgotten_before_it_was_saved)
                        1, 1, 64, DW_F32);
         for (uint64_t key = 1; key < 3; key++) assert_int_equal(visit(&pair, key, 1, x, y), DW_OK);
         dw_encoder_forget(pair.encoder, (dw_key){1, 0});
+        dw_status status =
+            dw_encoder_export(pair.encoder, &(dw_key){1, 0}, test_import_encoder, NULL);
+        assert_int_equal(status, DW_ERR_ARGUMENT);
+        assert_string_equal(dw_encoder_why(pair.encoder), "the key was forgotten");
         for (int i = 0; i < 3; i++) restore(&pair, saved_of(&pair));
         for (int i = 0; i < 4; i++) assert_int_equal(visit(&pair, 3 - i % 2, 1, x, y), DW_OK);
         assert_int_equal(test_encoder_counters(pair.encoder).stateless_entries, 1);
@@ -200,6 +232,20 @@ TEST(a_restored_encoder_is_refused_once_however_often_it_had_begun_anew)
     restore(&pair, again);
     dw_encoder_reset(pair.encoder); /* begins an incarnation that the decoder has not seen */
     for (int i = 0; i < 8; i++) assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    test_pair_close(&pair);
+}
+
+/* Without replies nothing could bring the ends in step if the decoder took frames for old ones. */
+TEST(an_encoder_that_is_saved_after_a_reset_goes_on_with_a_fixed_incarnation)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    test_pair_open(&pair, "delta:bits=4,incarnation=9,replies=never", 1, 1, 64, DW_F32);
+    for (int i = 0; i < 9; i++) assert_int_equal(visit(&pair, i % 3, 1, x, y), DW_OK);
+    assert_int_equal(dw_encoder_reset(pair.encoder), DW_OK);
+    for (int i = 0; i < 2; i++) restore(&pair, saved_of(&pair));
+    for (int i = 0; i < 9; i++) assert_int_equal(visit(&pair, i % 3, 1, x, y), DW_OK);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 6);
     test_pair_close(&pair);
 }
 
