@@ -43,15 +43,14 @@ void dw_encoder_destroy(dw_encoder *encoder)
     dw_end_destroy(&encoder->end, sizeof *encoder);
 }
 
-/* With a fixed incarnation a run can be repeated. An encoder that was made again, or restored,
- * would compute those that the decoder has seen: it is refused once, and then takes a random one.
- */
-void dw_encoder_new_incarnation(dw_encoder *encoder, bool was_refused)
+/* With a fixed incarnation a run can be repeated. If the digest after a refusal were of the
+ * incarnation alone, an encoder that was made again would be refused once for each reset of the one
+ * before it. The reply says what the decoder holds, which differs. */
+void dw_encoder_new_incarnation(dw_encoder *encoder, const void *reason, size_t len)
 {
     dw_predictor *predictor = &encoder->end.predictor;
-    bool is_fixed = encoder->end.config.incarnation && !was_refused;
-    uint64_t next = dw_digest_bytes(&encoder->end.incarnation, sizeof encoder->end.incarnation) | 1;
-    encoder->end.incarnation = is_fixed ? next : dw_mem_random();
+    bool is_fixed = encoder->end.config.incarnation != 0;
+    encoder->end.incarnation = is_fixed ? dw_digest_bytes(reason, len) | 1 : dw_mem_random();
     encoder->sequence = 0;
     while (predictor->oldest_forgotten) dw_predictor_remove(predictor, predictor->oldest_forgotten);
 }
@@ -79,7 +78,7 @@ dw_status dw_encoder_reset(dw_encoder *encoder)
         if (t->flight.in_flight)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                    "a frame is still in flight: finish or cancel it first");
-    dw_encoder_new_incarnation(encoder, false);
+    dw_encoder_new_incarnation(encoder, &encoder->end.incarnation, sizeof encoder->end.incarnation);
     dw_predictor_clear(&encoder->end.predictor);
     begin_rate(encoder);
     return DW_OK;

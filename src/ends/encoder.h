@@ -110,9 +110,10 @@ static inline dw_status dw_encoder_fail(dw_encoder *encoder, dw_status status, c
 }
 
 /* encoder.c. new_incarnation: takes one of which the decoder holds nothing: the next entry of every
- * key carries x itself, and the decoder drops the copies of the old incarnation. was_refused: the
- * decoder has refused the present one. */
-void dw_encoder_new_incarnation(dw_encoder *encoder, bool was_refused);
+ * key carries x itself, and the decoder drops the copies of the old incarnation. reason: the
+ * present one, or the reply to it: with `incarnation=` in the config, the new one is computed from
+ * it. */
+void dw_encoder_new_incarnation(dw_encoder *encoder, const void *reason, size_t len);
 
 /* encoder_plan.c, to be called in this order. plan: finds the keys and takes slots for their new
  * copies; on an error nothing has changed. plan_sync: the same for frames that carry prev itself.

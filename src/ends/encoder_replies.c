@@ -37,7 +37,8 @@ void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool acc
 {
     bool ours = entry->incarnation == encoder->end.incarnation;
     if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
-    if (encoder->sequence > DW_SEQUENCE_MOST) dw_encoder_new_incarnation(encoder, true);
+    if (encoder->sequence > DW_SEQUENCE_MOST)
+        dw_encoder_new_incarnation(encoder, &entry->incarnation, sizeof entry->incarnation);
     dw_held *held = dw_predictor_find(&encoder->end.predictor, entry->key);
     if (held && held->busy) {
         defer(encoder, entry, accepted);
@@ -72,7 +73,7 @@ dw_status dw_encoder_take_reply(dw_encoder *encoder, const void *reply, size_t r
     encoder->end.counters.acks += info.accepted != 0;
     encoder->end.counters.nacks += !info.accepted;
     if (info.replaced) {
-        dw_encoder_new_incarnation(encoder, true);
+        dw_encoder_new_incarnation(encoder, reply, reply_len);
         return DW_OK;
     }
     if (info.accepted) drop_announced(encoder, info.sequence);
